@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "ibt/completer.h"
 #include "ibt/finish.h"
+#include "ibt/opcode.h"
 #include "ibt/timeout.h"
 
 /* RNR timer codes in units of 10 us; IBA vol 1, table 45. */
@@ -255,7 +256,9 @@ static void comp_read_answer(struct ibt_qp *qp, const struct pkt *p, const void 
 		return;
 	}
 	expected = MIN(w->length - qp->req.rx_offset, qp_packet_bytes(qp));
-	if (p->length != expected) {
+	if (p->length != expected ||
+	    !opcode_fits_answer(p->opcode, qp->req.rx_offset == 0,
+				qp->req.rx_offset + p->length == w->length)) {
 		finish_with_error(qp, IBV_WC_BAD_RESP_ERR);
 		return;
 	}

@@ -40,6 +40,16 @@ static inline u8 opcode_of_answer(bool first, bool last)
 	return last ? PKT_READ_LAST : PKT_READ_MIDDLE;
 }
 
+/* May this be a part of a READ's response that has been requested in one piece? It may have been
+ * requested again from any packet on, so it may begin anywhere, but it ends where it is to end. */
+static inline bool opcode_fits_answer(u8 opcode, bool first, bool last)
+{
+	bool begins = opcode == PKT_READ_FIRST || opcode == PKT_READ_ONLY;
+	bool ends = opcode == PKT_READ_LAST || opcode == PKT_READ_ONLY;
+
+	return ends == last && (begins || !first);
+}
+
 /* Does the packet name the sender's memory instead of carrying it? */
 static inline bool opcode_is_pulled(const struct ibt_qp *qp, const struct pkt *p)
 {

@@ -17,6 +17,7 @@
 #include "ibt/completer.h"
 #include "ibt/finish.h"
 #include "ibt/mig.h"
+#include "ibt/opcode.h"
 #include "ibt/rate.h"
 #include "ibt/retry.h"
 #include "ibt/rto.h"
@@ -381,6 +382,20 @@ static void retry_scatter(struct ibt_qp *qp, struct send_wqe *w, const void *dat
 		retry_answer_taken(qp, w, n);
 }
 
+/* The READ was requested in segments, each of which has a response of its own. IBA vol 1, 9.9.2.4
+ * (bad response). */
+static bool retry_is_response(const struct ibt_qp *qp, const struct send_wqe *w,
+			      const struct pkt *p) REQUIRES(qp->req.sq_lock)
+{
+	u32 offset = qp->req.rx_offset, end = offset + p->length;
+	u32 segment = (u32)qp->req.stream.segment << (qp->psn_shift + w->stretch);
+
+	return (w->opcode == IBV_WR_RDMA_READ || wqe_is_confirmed_op(w)) &&
+	       p->length == MIN(w->length - offset, qp_packet_bytes(qp)) &&
+	       opcode_fits_answer(p->opcode, offset % segment == 0,
+				  end == w->length || end % segment == 0);
+}
+
 static void retry_read_answer(struct ibt_qp *qp, const struct pkt *p, u32 number,
 			      const void *payload) REQUIRES(qp->req.sq_lock)
 {
@@ -393,8 +408,7 @@ static void retry_read_answer(struct ibt_qp *qp, const struct pkt *p, u32 number
 	}
 	if (w == NULL)
 		return;
-	if ((w->opcode != IBV_WR_RDMA_READ && !wqe_is_confirmed_op(w)) ||
-	    p->length != MIN(w->length - qp->req.rx_offset, qp_packet_bytes(qp)))
+	if (!retry_is_response(qp, w, p))
 		finish_with_error(qp, IBV_WC_BAD_RESP_ERR);
 	else
 		retry_scatter(qp, w, payload, p->length);
