@@ -23,6 +23,9 @@
 #include "ibt/sched.h"
 #include "ibt/stream.h"
 
+/* Packets of a dead path that the peer may have to send again, at most. */
+enum { MIGRATE_BEHIND = 1 << 14 };
+
 /* ---- the alternate path ---- */
 
 int ibt_qp_load_alternate(struct ibt_qp *qp, const struct path_av *av, struct path_dest *dest)
@@ -163,12 +166,30 @@ static void migrate_arm(struct ibt_qp *qp)
 /* What a packet does to the state. */
 enum migrate_step { MIG_NOTHING, MIG_ARM, MIG_MOVE, MIG_REFUSE };
 
+/* Has the packet a PSN that the peer may use now? Without this any one packet with the right
+ * addresses moves the connection. A peer that has moved begins with the oldest request that it
+ * knows no answer to: the next one here, or one before. */
+static bool migrate_is_in_place(const struct ibt_qp *qp, const struct pkt *p)
+	REQUIRES(qp->req.sq_lock) REQUIRES(qp->resp.rq_lock)
+{
+	const struct stream *s = &qp->req.stream;
+	s32 ahead;
+
+	if (!pkt_is_response(p->opcode)) {
+		ahead = psn_ahead(p->psn, qp->resp.epsn);
+		return ahead <= 0 && ahead >= -MIGRATE_BEHIND;
+	}
+	ahead = psn_ahead(p->psn, s->una);
+	return ahead >= -1 && ahead < (s32)(s->top - s->una);
+}
+
 static enum migrate_step migrate_judge(struct ibt_qp *qp, const struct path_dest *from,
-			       const struct pkt *p) REQUIRES(qp->resp.rq_lock)
+				       const struct pkt *p)
+	REQUIRES(qp->req.sq_lock) REQUIRES(qp->resp.rq_lock)
 {
 	bool peer = qp_is_peer(qp, from, p);
 
-	if (!mig_is_active(qp) || !qp_receives(qp))
+	if (!mig_is_active(qp) || !qp_receives(qp) || !migrate_is_in_place(qp, p))
 		return MIG_NOTHING;
 	if (qp->attr.path_mig_state == IBV_MIG_REARM)
 		return peer && p->unmigrated ? MIG_ARM : MIG_NOTHING;
@@ -198,9 +219,11 @@ bool migrate_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt
 {
 	enum migrate_step step;
 
+	lock_acquire(&qp->req.sq_lock);
 	lock_acquire(&qp->resp.rq_lock);
 	step = migrate_judge(qp, from, p);
 	lock_release(&qp->resp.rq_lock);
+	lock_release(&qp->req.sq_lock);
 	if (step == MIG_ARM)
 		migrate_arm(qp);
 	else if (step == MIG_MOVE)

@@ -285,6 +285,50 @@ static void mig__both_ways_fail(void **state)
 	mig_close(&m);
 }
 
+/* Gives side 1 a packet by the second way. */
+static void mig_inject(struct mig *m, const struct pkt *p)
+{
+	struct net_side *s = &m->net.side[1];
+
+	s->path.user_ops->receive(s->path.user, &s->from_second.dest, p, "");
+	s->path.user_ops->batch_end(s->path.user, &s->from_second.dest, true);
+}
+
+/* Anyone may send with the address of the other end. */
+static void mig__moves_for_no_psn_out_of_place(void **state)
+{
+	enum { NEXT = 106, UNKNOWN = 1 << 15 };
+	static const struct pkt out_of_place[] = {
+		{ .opcode = PKT_SEND_ONLY, .psn = NEXT + 1 },
+		{ .opcode = PKT_SEND_ONLY, .psn = NEXT + UNKNOWN },
+		{ .opcode = PKT_SEND_ONLY, .psn = (NEXT - UNKNOWN) & 0xffffff },
+		{ .opcode = PKT_ACK, .psn = 100 }, /* nothing has been sent */
+		{ .opcode = PKT_READ_ONLY, .psn = 100 + UNKNOWN },
+	};
+	static struct mig m;
+	struct pkt p;
+
+	mig_open_armed(&m, 0);
+	for (u32 i = 0; i < ARRAY_LEN(out_of_place); i++) {
+		p = out_of_place[i];
+		p.qp_type = IBV_QPT_RC;
+		p.dqpn = 0x22;
+		p.pkey = 0xffff;
+		mig_inject(&m, &p);
+		assert_int_equal(mig_state(&m, 1), IBV_MIG_ARMED);
+		net_inject(&m.net, 1, &p, "");
+	}
+	assert_int_equal(mig_events(&m, 1), 0);
+	assert_int_equal(m.net.side[1].events[IBV_EVENT_PATH_MIG_ERR], 0);
+	/* a duplicate, as of a peer that has not seen the acknowledgement */
+	p.opcode = PKT_SEND_ONLY;
+	p.psn = NEXT - 1;
+	mig_inject(&m, &p);
+	assert_int_equal(mig_state(&m, 1), IBV_MIG_MIGRATED);
+	assert_int_equal(mig_events(&m, 1), 1);
+	mig_close(&m);
+}
+
 /* The peer says that it has moved, but its packets come by the way before. */
 static void mig__refuses_another_way(void **state)
 {
@@ -333,6 +377,7 @@ int main(void)
 		cmocka_unit_test(mig__moves_back_and_forth),
 		cmocka_unit_test(mig__unarmed_ends_fail),
 		cmocka_unit_test(mig__both_ways_fail),
+		cmocka_unit_test(mig__moves_for_no_psn_out_of_place),
 		cmocka_unit_test(mig__refuses_another_way),
 		cmocka_unit_test(mig__only_adapters_arm),
 	};
