@@ -235,6 +235,10 @@ struct ibt_srq_init {
 	const struct queue_memory *memory; /* for its queue, outlives it; NULL: the heap */
 } OWNED_BY(the caller);
 
+/* XRC domains with numbers below this are of one process: its targets hand no request on, and
+ * nobody hands it one for them. */
+#define IBT_XRC_SHARED (1ull << 32)
+
 /* 0, -EINVAL: a limit; -ENOMEM. */
 int ibt_srq_create(struct ibt *ibt, const struct ibt_srq_init *init, struct ibt_srq **out);
 void ibt_srq_destroy(struct ibt_srq *srq);

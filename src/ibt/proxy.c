@@ -22,7 +22,10 @@
 #include "ibt/responder.h"
 #include "ibt/xrc.h"
 
-enum { PROXY_SWEEP = 64 }; /* proxies from which on idle ones are looked for */
+enum {
+	PROXY_SWEEP = 64, /* proxies from which on idle ones are looked for */
+	PROXY_MOST = 2048, /* of the targets of one process */
+};
 
 static struct list_head *proxy_bucket(struct ibt *ibt, u32 qpn)
 {
@@ -76,7 +79,8 @@ static void proxy_sweep(struct ibt *ibt)
 {
 	for (u32 b = 0; b < IBT_PROXY_BUCKETS; b++)
 		list_for_each_safe(c, &ibt->proxies[b], struct xrc_conn, node)
-			if (!c->qp->dest->path->ops->holds(c->qp->dest, c->qp->qpn))
+			if (!c->qp->dest->path->ops->holds(c->qp->dest, c->qp->qpn,
+							       IBV_QPT_XRC_RECV))
 				proxy_destroy(ibt, c);
 	ibt->proxy_sweep = 2 * ibt->proxy_count + PROXY_SWEEP;
 }
@@ -108,16 +112,33 @@ static struct ibt_qp *proxy_alloc(struct ibt *ibt, struct path_dest *from, u32 q
 	return qp;
 }
 
-/* NULL: no memory, or `from` shows no such queue pair. */
+/* Has the process as many as it may? They are counted only if all processes have as many. */
+static bool proxy_is_crowded(struct ibt *ibt, const struct path_dest *from)
+{
+	u32 count = 0;
+
+	if (likely(ibt->proxy_count < PROXY_MOST))
+		return false;
+	for (u32 b = 0; b < IBT_PROXY_BUCKETS; b++)
+		list_for_each(c, &ibt->proxies[b], struct xrc_conn, node)
+			count += c->qp->dest == from;
+	return count >= PROXY_MOST;
+}
+
+/* NULL: no memory, or too many. */
 static struct xrc_conn *proxy_create(struct ibt *ibt, struct path_dest *from, u32 qpn)
 {
 	struct list_head *bucket = proxy_bucket(ibt, qpn);
 	struct ibt_qp *qp;
 
-	if (bucket == NULL || !from->path->ops->holds(from, qpn))
+	if (bucket == NULL)
 		return NULL;
 	if (ibt->proxy_count >= MAX(ibt->proxy_sweep, (u32)PROXY_SWEEP))
 		proxy_sweep(ibt);
+	if (proxy_is_crowded(ibt, from)) {
+		path_count(from->path, COUNT_RX_REFUSED);
+		return NULL;
+	}
 	qp = proxy_alloc(ibt, from, qpn);
 	if (qp == NULL)
 		return NULL;
@@ -180,6 +201,14 @@ static void proxy_refuse(struct path_dest *from, const struct pkt *p, u32 serial
 		from->path->ops->flush(from);
 }
 
+/* A domain of this process alone is reached by its own targets only, and nothing but a target hands
+ * requests on. */
+static bool proxy_may_open(const struct path_dest *from, u32 qpn, const struct hand_open *open)
+{
+	return open->xrcd >= IBT_XRC_SHARED &&
+	       from->path->ops->holds(from, qpn, IBV_QPT_XRC_RECV);
+}
+
 static void proxy_open(struct ibt *ibt, struct path_dest *from, const struct pkt *p,
 		       const void *payload)
 {
@@ -197,8 +226,12 @@ static void proxy_open(struct ibt *ibt, struct path_dest *from, const struct pkt
 		path_count(from->path, COUNT_RX_MALFORMED);
 		return;
 	}
-	if (c == NULL)
+	if (!proxy_may_open(from, p->sqpn, &open)) {
+		path_count(from->path, COUNT_RX_REFUSED);
+		c = NULL;
+	} else if (c == NULL) {
 		c = proxy_create(ibt, from, p->sqpn);
+	}
 	if (c != NULL) {
 		qp = c->qp;
 		lock_acquire(&qp->resp.rq_lock);

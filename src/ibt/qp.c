@@ -402,7 +402,7 @@ void qp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 
 	lock_acquire(&qp->req.sq_lock);
 	if (qp->dest != NULL && path_is_from(qp->dest, dest)) {
-		held = dest->path->ops->holds(dest, qp->dest_qpn);
+		held = dest->path->ops->holds(dest, qp->dest_qpn, 0);
 		if (qp_sends(qp) && qp->req.tail != qp->req.head) {
 			finish_with_error(qp, IBV_WC_RETRY_EXC_ERR);
 		} else if (held && qp_receives(qp)) {

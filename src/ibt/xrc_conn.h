@@ -30,11 +30,12 @@ static inline struct xrc_conn *xrc_conn(const struct ibt_qp *qp)
 	return container_of(qp->resp.srq_copy, struct xrc_conn, copy);
 }
 
-/* May another process have this number? Its slot is the process', as that of a queue pair's number
- * is; slot 0 is nobody's. */
+/* May another process of the domain have this number? Its slot is the process', as that of a queue
+ * pair's number is; slot 0 is nobody's. */
 static inline bool xrc_is_foreign(const struct ibt_qp *qp, u32 srqn)
 {
-	return srqn >> IBT_INDEX_BITS != qp->qpn >> IBT_INDEX_BITS && srqn >> IBT_INDEX_BITS != 0 &&
+	return xrc_conn(qp)->xrcd >= IBT_XRC_SHARED &&
+	       srqn >> IBT_INDEX_BITS != qp->qpn >> IBT_INDEX_BITS && srqn >> IBT_INDEX_BITS != 0 &&
 	       qp->ibt->paths[0]->promise.reliable;
 }
 

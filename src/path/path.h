@@ -120,7 +120,9 @@ enum path_counter {
 	COUNT_TX_CNP,
 	COUNT_TX_UNBATCHED, /* destinations that fell back to one packet per call */
 	COUNT_TX_PACED, /* waits between packets, after a notification */
-	COUNT_RX_REFUSED, /* UC requests that RC would have refused with a NAK */
+	/* UC requests that RC would have refused with a NAK; connections of other processes' XRC
+	 * targets that may not hand requests on to this one */
+	COUNT_RX_REFUSED,
 	COUNT_MAD_FIRST,  /* enum mad_counter (mad/mad.h), in its order */
 	COUNT_MAD_LAST = COUNT_MAD_FIRST + 11,
 	COUNT_CM_FIRST, /* enum cm_counter (cm/ib/cm.h), in its order */
@@ -291,8 +293,8 @@ struct path_ops {
 	 * path's (path_is_from). */
 	bool (*same)(const struct path_dest *d, const struct path_dest *from);
 	/* Tells whether the destination's process had this queue pair when it was last looked
-	 * at. */
-	bool (*holds)(const struct path_dest *d, u32 qpn);
+	 * at, of this type (enum ibv_qp_type) or, with 0, of any. */
+	bool (*holds)(const struct path_dest *d, u32 qpn, u32 type);
 	/* Tells whether that queue pair had posted requests that it had not sent yet, when it was
 	 * last looked at. NULL: not known. */
 	bool (*behind)(const struct path_dest *d, u32 qpn);

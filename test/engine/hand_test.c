@@ -30,7 +30,7 @@ enum {
 	RECEIVES = 6,	/* of an SRQ */
 	PLACES = OUT + 1, /* of WRITEs */
 	MTU = 4096,
-	DOMAIN = 7,
+	PRIVATE = 7, /* a domain */
 	QPN = 3, /* of initiator and target, in their process */
 	/* a member's memory: receives, places of WRITEs, what READs show, a counter */
 	AT_WRITES = RECEIVES * ROOM,
@@ -38,6 +38,8 @@ enum {
 	AT_COUNT = AT_READS + ROOM,
 	MEMORY = AT_COUNT + 64,
 };
+
+#define DOMAIN (IBT_XRC_SHARED | 7)
 
 struct flight {
 	struct list_head node;
@@ -94,6 +96,8 @@ static struct {
 	struct request request[OUT];
 	u32 posted, done;
 	u32 room; /* packets of a way */
+	u64 domain;
+	bool crowd; /* each number is one of a target */
 	u32 long_one_in; /* requests: with many of them a target holds more than it has room for */
 	bool failed; /* a request has: all that follow are flushed */
 } h;
@@ -227,9 +231,9 @@ static bool hand_same(const struct path_dest *d, const struct path_dest *from)
 	return d == from;
 }
 
-static bool hand_holds(const struct path_dest *d, u32 qpn)
+static bool hand_holds(const struct path_dest *d, u32 qpn, u32 type)
 {
-	return true;
+	return h.crowd || type == 0 || (qpn & ((1 << IBT_INDEX_BITS) - 1)) == QPN;
 }
 
 static bool hand_pullable(struct path_dest *d)
@@ -324,7 +328,7 @@ static void member_open(int index)
 		return;
 	text_fill(m->memory + AT_READS, 1000 + (u64)index, ROOM);
 	assert_int_equal(ibt_srq_create(m->ibt, &srq, &m->srq), 0);
-	assert_int_equal(ibt_srq_enter_domain(m->srq, &m->cq, DOMAIN, number_of(index, 9)), 0);
+	assert_int_equal(ibt_srq_enter_domain(m->srq, &m->cq, h.domain, number_of(index, 9)), 0);
 }
 
 /* Each receive that has not completed is in the SRQ: no message has taken one along for ever. */
@@ -355,7 +359,7 @@ static void member_close(struct member *m)
 	}
 	ibt_destroy(m->ibt);
 	/* a proxy of the target, which had turned to another process since */
-	assert_in_range(m->refs, 0, m->index > 1);
+	assert_in_range(m->refs, 0, h.crowd ? m->refs : m->index > 1);
 	timer_set_destroy(&m->timers);
 	cq_fini(&m->cq);
 	mem_table_fini(&m->mem);
@@ -372,7 +376,7 @@ static struct ibt_qp *qp_open(int index, enum ibv_qp_type type)
 					     .max_send_sge = tgt ? 0 : 1 },
 				    .send_cq = tgt ? NULL : &h.m[index].cq,
 				    .sq_sig_all = true,
-				    .xrcd = tgt ? DOMAIN : 0,
+				    .xrcd = tgt ? h.domain : 0,
 				    .owner = &h.m[index],
 				    .counters = &h.qp_counters };
 	struct ibt_qp *qp;
@@ -405,9 +409,10 @@ static void qp_join(struct ibt_qp *qp, int index, int peer, bool tgt)
 	assert_int_equal(ibt_qp_modify(qp, &a, rts, NULL, NULL), 0);
 }
 
-static void hand_open(u64 seed)
+static void hand_begin(u64 seed, u64 domain)
 {
 	memset(&h, 0, sizeof(h));
+	h.domain = domain;
 	h.now = NS_PER_S;
 	h.random = seed * 2654435761u + 1;
 	h.room = 2 + lot(30);
@@ -420,6 +425,11 @@ static void hand_open(u64 seed)
 	h.tgt = qp_open(1, IBV_QPT_XRC_RECV);
 	qp_join(h.tgt, 1, 0, true);
 	qp_join(h.ini, 0, 1, false);
+}
+
+static void hand_open(u64 seed)
+{
+	hand_begin(seed, DOMAIN);
 }
 
 static void hand_run(u64 ns);
@@ -711,12 +721,94 @@ static void hand__the_target_dies(void **state)
 	assert_int_equal(hand_deaths(1, 1), SEEDS);
 }
 
+/* Tells member 2 of a target of member 1 with that number. */
+static void hand_tell(u32 qpn)
+{
+	/* as struct hand_open */
+	const struct {
+		u64 xrcd;
+		u32 serial, initiator;
+		u8 psn_shift, resources, zero[6];
+	} open = { .xrcd = h.domain, .psn_shift = 12, .resources = 4 };
+	struct pkt p = { .opcode = PKT_HAND_OPEN,
+			 .qp_type = PKT_TYPE_HANDED,
+			 .dqpn = number_of(2, 9),
+			 .sqpn = qpn,
+			 .length = sizeof(open) };
+	struct member *m = &h.m[2];
+
+	m->path.user_ops->receive(m->path.user, &m->way[1].dest, &p, &open);
+}
+
+static void hand_expect_refused(u32 refused)
+{
+	assert_int_equal(h.m[2].counters[COUNT_RX_REFUSED], refused);
+}
+
+static void hand__only_targets_hand_on(void **state)
+{
+	hand_begin(1, DOMAIN);
+	hand_tell(number_of(1, QPN));
+	hand_expect_refused(0);
+	hand_tell(number_of(1, QPN + 1));
+	hand_expect_refused(1);
+	hand_close();
+}
+
+/* Two processes have a domain of their own with the same number. */
+static void hand__a_private_domain_has_no_proxies(void **state)
+{
+	hand_begin(1, PRIVATE);
+	hand_tell(number_of(1, QPN));
+	hand_expect_refused(1);
+	hand_close();
+}
+
+static void hand__a_private_domain_hands_nothing_on(void **state)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1,
+				  .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_wc wc;
+
+	hand_begin(1, PRIVATE);
+	sge = (struct ibv_sge){ (u64)(uintptr_t)h.out, 8, h.m[0].key };
+	wr.qp_type.xrc.remote_srqn = number_of(2, 9);
+	assert_int_equal(ibt_post_send(h.ini, &wr, &bad, NULL), 0);
+	for (u32 i = 0; i < 1000; i++) {
+		h.now += 10000;
+		ibt_poll(h.m[i % 2].ibt, 16);
+	}
+	assert_int_equal(cq_pop(&h.m[0].cq, 1, &wc), 1);
+	assert_int_equal(wc.status, IBV_WC_REM_INV_REQ_ERR);
+	hand_close();
+}
+
+static void hand__proxies_of_one_process_have_a_limit(void **state)
+{
+	enum { MOST = 2048 };
+
+	hand_begin(1, DOMAIN);
+	h.crowd = true;
+	for (u32 i = 0; i < MOST + 5; i++)
+		hand_tell(number_of(1, 100 + i));
+	hand_expect_refused(5);
+	/* one that it has is not refused */
+	hand_tell(number_of(1, 100));
+	hand_expect_refused(5);
+	hand_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hand__all_arrives_in_order_and_once),
 		cmocka_unit_test(hand__an_srqs_process_dies),
 		cmocka_unit_test(hand__the_target_dies),
+		cmocka_unit_test(hand__only_targets_hand_on),
+		cmocka_unit_test(hand__a_private_domain_has_no_proxies),
+		cmocka_unit_test(hand__a_private_domain_hands_nothing_on),
+		cmocka_unit_test(hand__proxies_of_one_process_have_a_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

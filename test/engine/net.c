@@ -355,7 +355,7 @@ static int net_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iov
 }
 
 /* Of the numbers of its tests all queue pairs are, also those of a process that has died. */
-static bool net_holds(const struct path_dest *d, u32 qpn)
+static bool net_holds(const struct path_dest *d, u32 qpn, u32 type)
 {
 	return true;
 }

@@ -81,13 +81,13 @@ static void bed_make_qps(struct bed *b)
 	fuzz_need(cq_init(&b->cq, 4096) == 0, "no CQ");
 	fuzz_need(ibt_srq_create(b->ibt, &srq, &b->srq) == 0, "no SRQ");
 	fuzz_need(ibt_srq_create(b->ibt, &srq, &b->xrc_srq) == 0 &&
-			  ibt_srq_enter_domain(b->xrc_srq, &b->cq, 1, bed_srqn()) == 0,
+			  ibt_srq_enter_domain(b->xrc_srq, &b->cq, BED_DOMAIN, bed_srqn()) == 0,
 		  "no SRQ of a domain");
 	for (int i = 0; i < BED_QPS; i++) {
 		struct ibt_qp_init init = { .type = bed_types[i],
 					    .qpn = bed_qpn(i),
 					    .pd = i == BED_XRC_TGT ? 0 : 1,
-					    .xrcd = i == BED_XRC_TGT ? 1 : 0,
+					    .xrcd = i == BED_XRC_TGT ? BED_DOMAIN : 0,
 					    .cap = { 16, 16, 2, 2, 0 },
 					    .send_cq = i == BED_XRC_TGT ? NULL : &b->cq,
 					    .recv_cq = i < BED_XRC_INI ? &b->cq : NULL,

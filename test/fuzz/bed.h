@@ -30,6 +30,8 @@ enum {
 	BED_PEER_SLOT = 6,
 };
 
+#define BED_DOMAIN (IBT_XRC_SHARED | 1)
+
 extern const u8 bed_types[BED_QPS];
 
 struct bed {

@@ -374,7 +374,7 @@ static void fuzz_step(void)
 		break;
 	case 4:
 		input_bytes(&f.in, &qpn, sizeof(qpn));
-		f.shm->path.ops->holds(&f.link->dest, qpn);
+		f.shm->path.ops->holds(&f.link->dest, qpn, 0);
 		f.shm->path.ops->flush(&f.link->dest);
 		break;
 	case 5:

@@ -124,7 +124,7 @@ static void fuzz_look(void)
 
 static void fuzz_hand(struct ring_slot *s, const struct step *step)
 {
-	struct hand_open open = { .xrcd = 1,
+	struct hand_open open = { .xrcd = BED_DOMAIN,
 				  .serial = step->qp & 1,
 				  .psn_shift = 12,
 				  .resources = 4 };

@@ -162,7 +162,7 @@ static bool path_same(const struct path_dest *d, const struct path_dest *from)
 	return d == from;
 }
 
-static bool path_holds(const struct path_dest *d, u32 qpn)
+static bool path_holds(const struct path_dest *d, u32 qpn, u32 type)
 {
 	return true;
 }

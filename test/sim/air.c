@@ -358,7 +358,7 @@ static bool air_same(const struct path_dest *d, const struct path_dest *from)
 	return a->node == b->node && a->plane == b->plane;
 }
 
-static bool air_holds(const struct path_dest *d, u32 qpn)
+static bool air_holds(const struct path_dest *d, u32 qpn, u32 type)
 {
 	return false;
 }

@@ -476,7 +476,7 @@ static bool link_same(const struct path_dest *d, const struct path_dest *from)
 	return d == from;
 }
 
-static bool link_holds(const struct path_dest *d, u32 qpn)
+static bool link_holds(const struct path_dest *d, u32 qpn, u32 type)
 {
 	struct proc *peer = container_of(d, const struct sim_dest, d)->peer;
 

@@ -523,7 +523,7 @@ void mig_judge(struct sqp *q, u32 plane, const struct pkt *k);
 
 /* ---- xrc.c ---- */
 
-enum { XRC_DOMAIN = 1 };
+#define XRC_DOMAIN (IBT_XRC_SHARED | 1)
 void xrc_setup(struct proc *p);
 void xrc_teardown(struct proc *p);
 /* Names an SRQ of the peer in the request, one whose domain of protection its keys are of. */

@@ -11,7 +11,8 @@
 #include "ibt/wqe.h"
 #include "model.h"
 
-enum { XRC_OTHER_DOMAIN = 2, XRC_ROOM = 64 };
+#define XRC_OTHER_DOMAIN (IBT_XRC_SHARED | 2)
+enum { XRC_ROOM = 64 };
 
 /* ---- the SRQs of a process ---- */
 

@@ -89,12 +89,16 @@ const struct board_qp *link_find_qp(const struct board *b, u32 qpn)
 	return NULL;
 }
 
-bool link_peer_has_qp(const struct shm_link *l, u32 qpn)
+bool link_peer_has_qp(const struct shm_link *l, u32 qpn, u32 type)
 {
 	const struct board_qp *q = link_find_qp(l->board, qpn);
 
-	return q != NULL && __atomic_load_n(&q->qpn, __ATOMIC_RELAXED) == qpn &&
-	       (__atomic_load_n(&q->word, __ATOMIC_ACQUIRE) & BOARD_QP_EXISTS) != 0;
+	u32 word;
+
+	if (q == NULL || __atomic_load_n(&q->qpn, __ATOMIC_RELAXED) != qpn)
+		return false;
+	word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+	return type != 0 ? board_qp_is_type(word, type) : (word & BOARD_QP_EXISTS) != 0;
 }
 
 /* Raises a free hazard of this process' board: from here on the owner of key and queue pair waits

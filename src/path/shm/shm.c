@@ -489,13 +489,13 @@ static int shm_poll(struct path *p, int budget, bool must)
 	return 0;
 }
 
-static bool shm_dest_holds(const struct path_dest *d, u32 qpn)
+static bool shm_dest_holds(const struct path_dest *d, u32 qpn, u32 type)
 {
 	const struct shm_link *l = container_of(d, const struct shm_link, dest);
 
 	if (link_state(l) == LINK_ALIAS)
 		l = l->real;
-	return l->board != NULL && link_peer_has_qp(l, qpn);
+	return l->board != NULL && link_peer_has_qp(l, qpn, type);
 }
 
 static bool shm_dest_behind(const struct path_dest *d, u32 qpn)

@@ -136,7 +136,7 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 	      const struct iovec *ours, int m, u64 bytes);
 void link_ring_bell(struct shm_link *l);
 /* Tells whether the peer's board shows this queue pair. */
-bool link_peer_has_qp(const struct shm_link *l, u32 qpn);
+bool link_peer_has_qp(const struct shm_link *l, u32 qpn, u32 type);
 /* Returns the board's entry for a number, whichever queue pair that shows; NULL: the board's owner
  * cannot own it. */
 const struct board_qp *link_find_qp(const struct board *b, u32 qpn);

@@ -116,7 +116,7 @@ static bool udp_dest_same(const struct path_dest *d, const struct path_dest *fro
 	       memcmp(a->key.local, b->key.local, 16) == 0;
 }
 
-static bool udp_dest_holds(const struct path_dest *d, u32 qpn)
+static bool udp_dest_holds(const struct path_dest *d, u32 qpn, u32 type)
 {
 	return false; /* unknown on this path */
 }
