@@ -100,6 +100,9 @@ int addr_translate(struct addr_instance *a, const struct sockaddr *addr,
 /* The GID of the port whose IPoIB interface has the address. -EADDRNOTAVAIL: no interface has it.
  * -ENODEV: an interface of another kind has. May block. */
 int addr_ipoib_gid(struct addr_instance *a, const u8 ip[16], u32 scope, u8 gid[16]);
+/* The same; *ifindex: the interface. */
+int addr_ipoib_find(struct addr_instance *a, const u8 ip[16], u32 scope, u32 *ifindex,
+		    u8 gid[16]);
 /* The same, inside a hardware address. */
 static inline const u8 *addr_ipoib_of(const unsigned char *link_address)
 {

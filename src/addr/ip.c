@@ -75,19 +75,28 @@ int addr_translate(struct addr_instance *a, const struct sockaddr *addr,
 	return 0;
 }
 
-int addr_ipoib_gid(struct addr_instance *a, const u8 ip[16], u32 scope, u8 gid[16])
+int addr_ipoib_find(struct addr_instance *a, const u8 ip[16], u32 scope, u32 *ifindex, u8 gid[16])
 {
 	struct node_link l;
-	u32 ifindex = 0;
-	int err = a->ops->address(ip, scope, &ifindex);
+	u32 found = 0;
+	int err = a->ops->address(ip, scope, &found);
 
 	if (err == 0)
-		err = a->ops->link(ifindex, &l);
+		err = a->ops->link(found, &l);
 	if (err == 0 && l.type != ARPHRD_INFINIBAND)
 		err = -ENODEV;
-	if (err == 0)
-		memcpy(gid, addr_ipoib_of(l.address), 16);
-	return err;
+	if (err != 0)
+		return err;
+	memcpy(gid, addr_ipoib_of(l.address), 16);
+	*ifindex = found;
+	return 0;
+}
+
+int addr_ipoib_gid(struct addr_instance *a, const u8 ip[16], u32 scope, u8 gid[16])
+{
+	u32 ifindex;
+
+	return addr_ipoib_find(a, ip, scope, &ifindex, gid);
 }
 
 int rdma_translate_ip(struct sockaddr *addr, struct rdma_dev_addr *dev_addr, u16 *vlan_id)
