@@ -67,7 +67,7 @@ enum mad_counter {
 u64 mad_count(enum mad_counter c);
 /* Counters of the CM of a process, which tools see behind those; index below MAD_CM_COUNTERS. Any
  * context. */
-enum { MAD_CM_COUNTERS = 10 };
+enum { MAD_CM_COUNTERS = 11 };
 void mad_count_cm(u32 index);
 
 #endif

@@ -126,7 +126,7 @@ enum path_counter {
 	COUNT_MAD_FIRST,  /* enum mad_counter (mad/mad.h), in its order */
 	COUNT_MAD_LAST = COUNT_MAD_FIRST + 11,
 	COUNT_CM_FIRST, /* enum cm_counter (cm/ib/cm.h), in its order */
-	COUNT_CM_LAST = COUNT_CM_FIRST + 9,
+	COUNT_CM_LAST = COUNT_CM_FIRST + 10,
 	PATH_COUNTERS
 };
 extern const char *const path_counter_names[PATH_COUNTERS];

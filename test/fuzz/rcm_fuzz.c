@@ -95,6 +95,11 @@ static struct ib_cm_event fuzz_event(struct input *in, u8 *data, struct ib_sa_pa
 	event.private_data_len = event.event == IB_CM_REQ_RECEIVED ? IB_CM_REQ_PRIVATE_DATA_SIZE
 								   : 224;
 	input_bytes(in, data, event.private_data_len);
+	if (event.event == IB_CM_REQ_RECEIVED && (bits & 16)) { /* as a sender of IPv6 has it */
+		data[1] = 6 << 4;
+		memcpy(data + 4, paths->dgid.raw, 16);
+		memcpy(data + 20, paths->sgid.raw, 16);
+	}
 	return event;
 }
 

@@ -1,7 +1,9 @@
 /* flood.c: a hostile sender of connection requests: REQs with random communication IDs, CA GUIDs
  * and queue pairs for one port, as fast as they leave. It takes no notice of answers.
  *
- * flood COUNT ADDRESS PORT     "sent N failed N"
+ * flood COUNT ADDRESS PORT [FROM TO]     "sent N failed N"
+ *
+ * FROM and TO, of IPv4, are what the header says of the way, whatever it is.
  * In: -    Out: REQs to QP1 of the address    Runs: main; the handler on the MAD layer's queue
  * Locks: none
  */
@@ -41,7 +43,7 @@ enum {
 
 static struct ib_device *device;
 static struct ib_pd *pd;
-static union ib_gid own, target;
+static union ib_gid own, target, from, to; /* the latter as the header has them */
 static sem_t room;
 static u64 seed, failed;
 
@@ -114,8 +116,8 @@ static void fill_req(u8 *mad, u16 port)
 	mad[AT_HOP_LIMIT] = 64;
 	mad[AT_ACK_TIMEOUT] = 19 << 3;
 	mad[AT_IP_VERSION] = 4 << 4;
-	memcpy(mad + AT_IP_SRC, own.raw + 12, 4);
-	memcpy(mad + AT_IP_DST, target.raw + 12, 4);
+	memcpy(mad + AT_IP_SRC, from.raw + 12, 4);
+	memcpy(mad + AT_IP_DST, to.raw + 12, 4);
 }
 
 static struct ib_ah *way(void)
@@ -147,21 +149,28 @@ static void send_one(struct ib_mad_agent *agent, u16 port)
 		fail("ib_post_send_mad", err);
 }
 
+static union ib_gid gid_of(const char *address)
+{
+	union ib_gid gid = { .raw = { [10] = 0xff, [11] = 0xff } };
+
+	if (inet_pton(AF_INET, address, gid.raw + 12) != 1)
+		fail(address, EINVAL);
+	return gid;
+}
+
 static struct ib_mad_agent *begin(const char *address)
 {
-	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
 	struct ib_mad_agent *agent;
 
 	seed = (u64)time(NULL) << 20 | 1;
 	sem_init(&room, 0, OUTSTANDING);
-	memcpy(target.raw, mapped, sizeof(mapped));
-	if (inet_pton(AF_INET, address, target.raw + 12) != 1)
-		fail(address, EINVAL);
+	to = target = gid_of(address);
 	if (ib_register_client(&client) != 0 || device == NULL)
 		fail("no device", 0);
 	pd = ib_alloc_pd(device);
 	if (IS_ERR(pd) || ib_query_gid(device, 1, 1, &own) != 0)
 		fail("no address", 0);
+	from = own;
 	agent = ib_register_mad_agent(device, 1, IB_QPT_GSI, NULL, 0, on_sent, on_received, NULL);
 	if (IS_ERR(agent))
 		fail("ib_register_mad_agent", (int)PTR_ERR(agent));
@@ -173,11 +182,15 @@ int main(int argc, char **argv)
 	struct ib_mad_agent *agent;
 	int count;
 
-	if (argc != 4) {
-		fprintf(stderr, "usage: flood COUNT ADDRESS PORT\n");
+	if (argc != 4 && argc != 6) {
+		fprintf(stderr, "usage: flood COUNT ADDRESS PORT [FROM TO]\n");
 		return 2;
 	}
 	agent = begin(argv[2]);
+	if (argc == 6) {
+		from = gid_of(argv[4]);
+		to = gid_of(argv[5]);
+	}
 	count = atoi(argv[1]);
 	for (int i = 0; i < count; i++)
 		send_one(agent, (u16)atoi(argv[3]));

@@ -64,6 +64,7 @@ static const struct {
 	{ "connection requests beyond the backlog", true },
 	{ "messages of the communication manager without memory", true },
 	{ "connections found stale", false },
+	{ "connection requests that name an address of another host", true },
 };
 
 bool counter_is_drop(u32 counter)

@@ -91,6 +91,13 @@ void cm_device_remove(struct cm_device *dev);
  * calls no handler itself. */
 void cm_receive(struct cm_device *dev, const struct cm_arrival *arrival);
 
+/* The way back to the sender of the request that made the id. A REQ's is that of its path, which
+ * its datagram has confirmed. Any context without locks. */
+struct ib_ah_attr cm_request_back(struct ib_cm_id *cm_id);
+/* The request that made the id names an address that it has not come from or to: counts it. Any
+ * context without locks. */
+void cm_request_misnames(struct ib_cm_id *cm_id);
+
 /* Makes the process' own instance, over the MAD layer, and learns of all devices; once. A consumer
  * that creates ids from ib_client.add calls it before it registers that client. May block. 0 or
  * -ENOMEM. */
@@ -108,6 +115,7 @@ enum cm_counter {
 	CM_DROP_BACKLOG, /* too many requests that no handler has seen */
 	CM_DROP_MEMORY,
 	CM_STALE, /* connections found stale */
+	CM_DROP_SOURCE, /* requests that name an address that they have not come from or to */
 	CM_COUNTERS
 };
 u64 cm_count(struct cm *cm, enum cm_counter c);

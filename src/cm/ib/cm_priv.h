@@ -243,6 +243,8 @@ u64 cm_exponent_ns(u8 exponent);
 
 /* path.c */
 int cm_av_from_path(struct cm_device *dev, const struct ib_sa_path_rec *path, struct cm_av *av);
+/* Does the message leave the LID to the datagram that carries it, as between subnets? */
+bool cm_path_leaves_lid(u16 lid, const struct cm_wire_path *wire);
 /* The path of a message as its receiver sees it. LIDs that it leaves open are those of `back`. */
 void cm_path_from_wire(const struct cm_wire_path *wire, const struct cm_req_msg *req,
 		       const struct cm_route *back, struct ib_sa_path_rec *path);

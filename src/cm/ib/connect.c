@@ -264,12 +264,29 @@ static bool cm_gid_is_zero(const u8 *gid)
 	return memcmp(gid, zero, 16) == 0;
 }
 
+/* A REQ travels its own primary path. One that has come another way wants a queue pair of this host
+ * connected to a port that has not asked for it. */
+static bool cm_req_came_by_its_path(const struct cm_received *r)
+{
+	const struct cm_wire_path *path = &r->msg->req.primary;
+
+	if (r->a->back.ah.ah_flags & IB_AH_GRH)
+		return memcmp(path->local_gid, r->a->sgid.raw, 16) == 0 &&
+		       memcmp(path->remote_gid, r->a->dgid.raw, 16) == 0;
+	return path->local_lid == r->a->back.ah.dlid || cm_path_leaves_lid(path->local_lid, path);
+}
+
 /* The paths of a REQ, as this side sees them; `note` gets them. The reason for a REJ, or 0. */
-static enum ib_cm_rej_reason cm_req_paths(struct cm_id *id, const struct cm_received *r,
-					  struct cm_note *note)
+static enum ib_cm_rej_reason cm_req_paths(struct cm *cm, struct cm_id *id,
+					  const struct cm_received *r, struct cm_note *note)
+	REQUIRES(&cm->lock)
 {
 	const struct cm_req_msg *m = &r->msg->req;
 
+	if (!cm_req_came_by_its_path(r)) {
+		cm_tally(cm, CM_DROP_SOURCE);
+		return IB_CM_REJ_INVALID_GID;
+	}
 	cm_path_from_wire(&m->primary, m, &r->a->back, &note->primary);
 	if (cm_av_from_path(id->dev, &note->primary, &id->av) != 0)
 		return IB_CM_REJ_INVALID_GID;
@@ -290,7 +307,7 @@ static void cm_req_accept(struct cm *cm, struct cm_id *listener, struct cm_id *i
 	struct cm_note *note = cm_note_of(cm, id, IB_CM_REQ_RECEIVED, r->msg);
 	enum ib_cm_rej_reason reason;
 
-	reason = note != NULL ? cm_req_paths(id, r, note) : 0;
+	reason = note != NULL ? cm_req_paths(cm, id, r, note) : 0;
 	if (note == NULL || reason != 0) {
 		if (reason != 0)
 			cm_reject_stranger(cm, r->dev, r->a, r->msg, reason, NULL, 0);
@@ -314,7 +331,7 @@ static void cm_req_from_peer(struct cm *cm, struct cm_id *id, const struct cm_re
 	if (!cm_peer_goes_first(id, &r->msg->req))
 		return; /* the peer answers our REQ */
 	note = cm_note_of(cm, id, IB_CM_REQ_RECEIVED, r->msg);
-	if (note == NULL || cm_req_paths(id, r, note) != 0) {
+	if (note == NULL || cm_req_paths(cm, id, r, note) != 0) {
 		cm_note_free(note);
 		return;
 	}

@@ -176,6 +176,26 @@ void cm_flush(struct ib_cm_id *cm_id)
 	__atomic_fetch_sub(&dev->departing, 1, __ATOMIC_RELEASE);
 }
 
+struct ib_ah_attr cm_request_back(struct ib_cm_id *cm_id)
+{
+	struct cm_id *id = cm_id_of(cm_id);
+	struct ib_ah_attr back;
+
+	cm_enter(id->cm);
+	back = id->av.route.ah;
+	cm_leave(id->cm);
+	return back;
+}
+
+void cm_request_misnames(struct ib_cm_id *cm_id)
+{
+	struct cm_id *id = cm_id_of(cm_id);
+
+	cm_enter(id->cm);
+	cm_tally(id->cm, CM_DROP_SOURCE);
+	cm_leave(id->cm);
+}
+
 bool cm_gid_is_own(struct cm *cm, const union ib_gid *gid)
 {
 	bool own = false;

@@ -76,14 +76,19 @@ void cm_path_to_wire(const struct ib_sa_path_rec *path, u8 ack_delay, struct cm_
 	memcpy(wire->remote_gid, path->dgid.raw, 16);
 }
 
+bool cm_path_leaves_lid(u16 lid, const struct cm_wire_path *wire)
+{
+	return !wire->subnet_local && lid == CM_LID_PERMISSIVE;
+}
+
 void cm_path_from_wire(const struct cm_wire_path *wire, const struct cm_req_msg *req,
 		       const struct cm_route *back, struct ib_sa_path_rec *path)
 {
 	u16 dlid = wire->local_lid, slid = wire->remote_lid;
 
-	if (!wire->subnet_local && dlid == CM_LID_PERMISSIVE)
+	if (cm_path_leaves_lid(dlid, wire))
 		dlid = back->ah.dlid;
-	if (!wire->subnet_local && slid == CM_LID_PERMISSIVE)
+	if (cm_path_leaves_lid(slid, wire))
 		slid = 0;
 	*path = (struct ib_sa_path_rec){
 		.dlid = htobe16(dlid),

@@ -10,6 +10,7 @@
  *  change.c    addresses that leave their device
  *  header.c    what the RDMA CM puts in front of the private data
  *  listen.c    requests that come
+ *  origin.c    whether they come from the address that they name
  * connect.c    connections from the REQ to timewait
  *   mcast.c    multicast groups: who has joined, what is told
  * mcast_ib.c   those of InfiniBand, at the subnet administrator
@@ -297,6 +298,18 @@ void cma_header_compare(const struct sockaddr *addr, struct ib_cm_compare_data *
 void cma_listen_device(struct ib_device *device);
 /* Ends listening, on one device or (NULL) on all. May block. */
 void cma_unlisten(struct cma_id *id, const struct ib_device *device);
+
+/* ---- origin.c ---- */
+/* How a request has come. */
+struct cma_request_way {
+	union ib_gid peer; /* zeroes: it does not say, as a SIDR_REQ inside an InfiniBand subnet */
+	union ib_gid own;
+	u16 lid; /* the sender's; 0 on RoCE */
+} OWNED_BY(the caller);
+/* Has the request come from and to the addresses that its header names (as cma_header_read gives
+ * them)? Loopback addresses are those of processes of this host. May ask the kernel for routes. */
+bool cma_origin_holds(const struct ib_device *device, const struct cma_request_way *way,
+		      const struct rdma_addr *claimed);
 
 /* ---- connect.c ---- */
 /* The handler of connections and of listening ids. */

@@ -179,8 +179,12 @@ static struct ib_cm_event make_event(enum ib_cm_event_type type)
 			.port = 1, .primary_path = &message_path, .qp_type = IB_QPT_RC
 		};
 	event.private_data_len = type == IB_CM_REQ_RECEIVED ? IB_CM_REQ_PRIVATE_DATA_SIZE : 136;
-	if (type == IB_CM_SIDR_REQ_RECEIVED)
+	if (type == IB_CM_SIDR_REQ_RECEIVED) {
 		event.private_data_len = IB_CM_SIDR_REQ_PRIVATE_DATA_SIZE;
+		event.param.sidr_req_rcvd = (struct ib_cm_sidr_req_event_param){
+			.port = 1, .sgid = message_path.dgid, .dgid = message_path.sgid
+		};
+	}
 	return event;
 }
 
@@ -188,11 +192,10 @@ static struct ib_cm_event make_event(enum ib_cm_event_type type)
 static void message_header(void)
 {
 	struct rdma_addr addr = { .pkey = 0xffff };
-	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_port = htons(PORT) };
 
 	memset(message, 0, sizeof(message));
-	memcpy(&addr.src_addr, &sin, sizeof(sin));
-	memcpy(&addr.dst_addr, &sin, sizeof(sin));
+	cma_addr_from_gid(&addr.src_addr, &adapter->gids[1]);
+	cma_addr_from_gid(&addr.dst_addr, &adapter->gids[0]);
 	cma_header_write(message, &addr);
 	message_path = (struct ib_sa_path_rec){ .sgid = adapter->gids[0],
 						.dgid = adapter->gids[1] };
@@ -422,6 +425,29 @@ static void rdma_disconnect__answers_if_it_cannot_ask(void **state)
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
+
+/* Its header names an address that is not its path's. */
+static void cma_request__refuses_one_from_elsewhere(void **state)
+{
+	struct rdma_cm_id *listener = make_listener();
+
+	for (int datagram = 0; datagram < 2; datagram++) {
+		enum ib_cm_event_type type = datagram ? IB_CM_SIDR_REQ_RECEIVED
+						      : IB_CM_REQ_RECEIVED;
+
+		message_header();
+		assert_false(request(listener, type));
+		rdma_destroy_id(consumer.last);
+		message_path.dgid = adapter->gids[2];
+		assert_true(request(listener, type));
+		message_path.dgid = adapter->gids[1];
+		message[CMA_HEADER - 1] ^= 0x40; /* of the listener's address */
+		assert_true(request(listener, type));
+		assert_int_equal(consumer.count, 1 + datagram);
+		assert_int_equal(fake_cm.misnamed, 2 + 2 * datagram);
+	}
+	rdma_destroy_id(listener);
+}
 
 static void cma_request__makes_an_id_or_none(void **state)
 {
@@ -779,6 +805,7 @@ int main(void)
 		ADAPTER_TEST(rdma_connect__leaves_the_id_as_it_was),
 		ADAPTER_TEST(rdma_accept__refuses_what_it_cannot_accept),
 		ADAPTER_TEST(rdma_disconnect__answers_if_it_cannot_ask),
+		ADAPTER_TEST(cma_request__refuses_one_from_elsewhere),
 		ADAPTER_TEST(cma_request__makes_an_id_or_none),
 		ADAPTER_TEST(cma_request__lets_the_handler_answer),
 		ADAPTER_TEST(cma_ib_event__lets_the_handler_leave),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "cm/ib/cm.h"
 #include "cm/rdma/cma_priv.h"
 
 /* ---- listening ------------------------------------------------------------------------------- */
@@ -253,9 +254,9 @@ static void cma_request_take_path(struct cma_id *id, const struct ib_cm_req_even
 	id->id.route.addr.dgid = id->path[0].dgid;
 }
 
-/* In an InfiniBand subnet a request need not have a GRH: it has come to the port's own GID. */
-static void cma_request_bind(struct cma_id *id, struct ib_device *device,
-			     const struct ib_cm_sidr_req_event_param *req)
+/* In an InfiniBand subnet a SIDR_REQ need not have a GRH: it has come to the port's own GID. */
+static union ib_gid cma_request_own_gid(struct ib_device *device,
+					const struct ib_cm_sidr_req_event_param *req)
 {
 	static const union ib_gid none;
 	union ib_gid gid = req->dgid;
@@ -266,7 +267,45 @@ static void cma_request_bind(struct cma_id *id, struct ib_device *device,
 	lock_release(&cma.lock);
 	if (infiniband && memcmp(&gid, &none, sizeof(gid)) == 0)
 		(void)ib_get_cached_gid(device, req->port, 0, &gid);
-	cma_bind_device(id, device, req->port, &gid);
+	return gid;
+}
+
+static struct cma_request_way cma_request_way(struct ib_cm_id *ib, const struct ib_cm_event *event)
+{
+	const struct ib_sa_path_rec *path = event->param.req_rcvd.primary_path;
+	struct cma_request_way way = { .lid = cm_request_back(ib).dlid };
+
+	if (event->event == IB_CM_SIDR_REQ_RECEIVED) {
+		way.peer = event->param.sidr_req_rcvd.sgid;
+		way.own = cma_request_own_gid(ib->device, &event->param.sidr_req_rcvd);
+	} else {
+		way.peer = path->dgid;
+		way.own = path->sgid;
+	}
+	return way;
+}
+
+/* The addresses of a request for `listen`. False: it has none, or not those that it names. */
+static bool cma_request_addresses(const struct cma_id *listen, struct ib_cm_id *ib,
+				  const struct ib_cm_event *event,
+				  const struct cma_request_way *way, struct rdma_addr *out)
+{
+	u16 port = cma_addr_port(cma_addr(&listen->id.route.addr.src_addr));
+
+	if (cma_is_af_ib(listen)) {
+		cma_af_ib_of_request(listen,
+				     event->event == IB_CM_SIDR_REQ_RECEIVED
+					     ? NULL
+					     : event->param.req_rcvd.primary_path,
+				     out);
+		return true;
+	}
+	if (cma_header_read(event->private_data, event->private_data_len, port, out) < 0)
+		return false;
+	if (cma_origin_holds(ib->device, way, out))
+		return true;
+	cm_request_misnames(ib);
+	return false;
 }
 
 /* The id of a request that came for `listen`. NULL: the request is refused. */
@@ -274,14 +313,11 @@ static struct cma_id *cma_request_id(struct cma_id *listen, struct ib_cm_id *ib,
 				 const struct ib_cm_event *event)
 {
 	bool datagram = event->event == IB_CM_SIDR_REQ_RECEIVED;
-	u16 port = cma_addr_port(cma_addr(&listen->id.route.addr.src_addr));
+	struct cma_request_way way = cma_request_way(ib, event);
 	struct rdma_addr addr = { .pkey = 0 };
 	struct cma_id *id;
 
-	if (cma_is_af_ib(listen))
-		cma_af_ib_of_request(listen, datagram ? NULL : event->param.req_rcvd.primary_path,
-				     &addr);
-	else if (cma_header_read(event->private_data, event->private_data_len, port, &addr) < 0)
+	if (!cma_request_addresses(listen, ib, event, &way, &addr))
 		return NULL;
 	id = cma_id_new(listen->id.event_handler, listen->id.context, listen->id.ps,
 			datagram ? IB_QPT_UD : event->param.req_rcvd.qp_type);
@@ -289,8 +325,8 @@ static struct cma_id *cma_request_id(struct cma_id *listen, struct ib_cm_id *ib,
 		return NULL;
 	id->id.route.addr = addr;
 	if (datagram) {
-		id->id.route.addr.dgid = event->param.sidr_req_rcvd.sgid;
-		cma_request_bind(id, ib->device, &event->param.sidr_req_rcvd);
+		id->id.route.addr.dgid = way.peer;
+		cma_bind_device(id, ib->device, event->param.sidr_req_rcvd.port, &way.own);
 	} else {
 		cma_request_take_path(id, &event->param.req_rcvd);
 		cma_bind_device(id, ib->device, event->param.req_rcvd.port, &id->path[0].sgid);

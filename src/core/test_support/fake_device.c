@@ -63,6 +63,7 @@ static int fake_query_port(struct ib_device *device, u8 port_num, struct ib_port
 	attr->state = fake_of(device)->port_state;
 	attr->gid_tbl_len = FAKE_GIDS;
 	attr->pkey_tbl_len = FAKE_PKEYS;
+	attr->lid = fake_of(device)->lid;
 	attr->lmc = fake_of(device)->lmc;
 	attr->link_layer = fake_of(device)->link_layer;
 	return 0;

@@ -20,6 +20,7 @@ struct fake_device {
 	union ib_gid gids[FAKE_GIDS];
 	u16 pkeys[FAKE_PKEYS];
 	u8 lmc, link_layer;
+	u16 lid;
 	enum ib_port_state port_state;
 	int max_map_per_fmr;
 	int fail;          /* errno that the next object calls answer; 0: none */

@@ -58,6 +58,7 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	"mad_wrong_pkey", "mad_no_room", "mad_no_agent", "mad_wrong_rmpp",
 	[COUNT_CM_FIRST] = "cm_sent", "cm_received", "cm_resent", "cm_failed", "cm_duplicates",
 	"cm_malformed", "cm_unknown", "cm_no_room", "cm_no_memory", "cm_stale",
+	"cm_wrong_source",
 };
 
 /* Address of the nonce in private memory: a peer that finds it in an address space that it has

@@ -117,6 +117,18 @@ int ib_send_cm_sidr_rep(struct ib_cm_id *cm_id, struct ib_cm_sidr_rep_param *par
 	return fake_called(FAKE_SIDR_REP, param->private_data, param->private_data_len);
 }
 
+struct ib_ah_attr cm_request_back(struct ib_cm_id *cm_id)
+{
+	(void)cm_id;
+	return (struct ib_ah_attr){ .dlid = fake_cm.lid };
+}
+
+void cm_request_misnames(struct ib_cm_id *cm_id)
+{
+	(void)cm_id;
+	fake_cm.misnamed++;
+}
+
 int ib_cm_notify(struct ib_cm_id *cm_id, enum ib_event_type event)
 {
 	return fake_called(FAKE_NOTIFY, NULL, 0);
@@ -128,11 +140,11 @@ int ib_cm_init_qp_attr(struct ib_cm_id *cm_id, struct ib_qp_attr *qp_attr, int *
 	return 0;
 }
 
-/* ---- hosts of a fabric: none ----------------------------------------------------------------- */
+/* ---- hosts of a fabric ----------------------------------------------------------------------- */
 
 int node_hostip_find(const u8 ip[16], struct node_hostip *out)
 {
-	return -ENODEV;
+	return fake_cm.hostip != NULL ? fake_cm.hostip(ip, out) : -ENODEV;
 }
 
 int node_hostip_of(const u8 gid[16], u8 ip[16])

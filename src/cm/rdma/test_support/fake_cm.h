@@ -4,6 +4,7 @@
 #define FAKE_CM_H
 
 #include "cm/rdma/cma_priv.h"
+#include "node/hostip.h"
 
 /* Calls of the IB CM, in the order of fake_cm_names. */
 enum fake_call {
@@ -28,6 +29,10 @@ struct fake_cm {
 	int fail_create;       /* the same of ib_create_cm_id */
 	struct ib_cm_id *last; /* that was created */
 	int data_len;	       /* of the last message */
+	int misnamed;	       /* requests that did not come from where they said */
+	u16 lid;	       /* that requests come from */
+	/* the fabric's hosts; NULL: none */
+	int (*hostip)(const u8 ip[16], struct node_hostip *out);
 	u8 data[256];
 } OWNED_BY(the test);
 extern struct fake_cm fake_cm;
