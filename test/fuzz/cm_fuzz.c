@@ -207,6 +207,7 @@ static void fuzz_stranger(struct input *in)
 	fuzz_fix(mad, right, f.ids[input_u8(in) % IDS]);
 	a.back.ah.port_num = 1;
 	a.sgid.raw[0] = right >> 6;
+	a.back.ah.dlid = right & 64 ? 1 : (u16)(mad[76] << 8 | mad[77]); /* as a REQ's path says */
 	a.mad = mad;
 	cm_receive(&f.dev, &a);
 	free(mad);

@@ -62,7 +62,7 @@ static void cm_lap_duplicate(struct cm *cm, struct cm_id *id, const struct cm_re
 void cm_receive_lap(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_lap_msg *m = &r->msg->lap;
-	struct cm_id *id = cm_id_find(cm, m->remote_id, m->local_id);
+	struct cm_id *id = cm_id_find(cm, r, m->remote_id, m->local_id);
 	struct cm_req_msg as_req;
 	struct cm_note *note;
 
@@ -128,7 +128,7 @@ int ib_send_cm_apr(struct ib_cm_id *cm_id, enum ib_cm_apr_status status, void *i
 void cm_receive_apr(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_apr_msg *m = &r->msg->apr;
-	struct cm_id *id = cm_id_find(cm, m->remote_id, m->local_id);
+	struct cm_id *id = cm_id_find(cm, r, m->remote_id, m->local_id);
 	struct cm_note *note;
 
 	if (id == NULL || id->pub.state != IB_CM_ESTABLISHED || r->msg->tid != id->tid ||

@@ -182,6 +182,13 @@ static inline void cm_tally(struct cm *cm, enum cm_counter c) REQUIRES(&cm->lock
 		mad_count_cm(c);
 }
 
+/* One for each message; the lock is held. */
+struct cm_received {
+	struct cm_device *dev;
+	const struct cm_arrival *a;
+	struct cm_msg *msg;
+} OWNED_BY(cm.lock);
+
 /* instance.c. All of these need the lock. Queues a MAD; one that finds no memory is lost. */
 void cm_queue(struct cm *cm, struct cm_device *dev, const struct cm_route *route, const u8 *mad)
 	REQUIRES(&cm->lock);
@@ -195,8 +202,6 @@ bool cm_gid_is_own(struct cm *cm, const union ib_gid *gid) REQUIRES(&cm->lock);
 /* id.c */
 struct cm_id *cm_id_create(struct cm *cm, struct cm_device *dev, ib_cm_handler handler,
 			   void *context) REQUIRES(&cm->lock);
-/* The id with this local communication ID, and the remote one, if that is not 0. */
-struct cm_id *cm_id_find(struct cm *cm, u32 local_id, u32 remote_id) REQUIRES(&cm->lock);
 void cm_id_link(struct cm *cm, struct cm_id *id, enum cm_key_kind kind, u64 high, u64 low)
 	REQUIRES(&cm->lock);
 void cm_id_unlink(struct cm *cm, struct cm_id *id, enum cm_key_kind kind) REQUIRES(&cm->lock);
@@ -311,12 +316,17 @@ struct cm_msg cm_msg_for(const struct cm_id *id, enum cm_attr attr);
 void cm_tid_renew(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
 void cm_msg_fill_private(struct cm_msg *msg, const void *private_data, u8 length);
 
-/* One for each message; the lock is held. */
-struct cm_received {
-	struct cm_device *dev;
-	const struct cm_arrival *a;
-	struct cm_msg *msg;
-} OWNED_BY(cm.lock);
+/* id.c. The id with this local communication ID, and the remote one, if that is not 0, whose peer
+ * has sent the message. */
+struct cm_id *cm_id_find(struct cm *cm, const struct cm_received *r, u32 local_id, u32 remote_id)
+	REQUIRES(&cm->lock);
+/* Has the id's peer sent the message? */
+bool cm_id_is_peers(const struct cm_id *id, const struct cm_arrival *a);
+/* The first id in the table of CM_BY_REMOTE or CM_BY_QPN with these numbers that is connected, or
+ * connects, to the port that has sent the message. NULL: none. Another port may name both numbers:
+ * GUIDs are no secret, and containers may share one. */
+struct cm_id *cm_id_find_of_port(struct cm *cm, const struct cm_received *r, enum cm_key_kind kind,
+				 u64 guid, u32 number) REQUIRES(&cm->lock);
 
 /* peer.c */
 /* REQs for the service come to this process from now on, and no more. Without the lock; may block.

@@ -377,19 +377,19 @@ static bool cm_req_replaces(const struct cm_id *id, const struct cm_received *r)
 void cm_receive_req(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_req_msg *m = &r->msg->req;
-	struct cm_key *same, *stale;
-	struct cm_id *peer;
+	struct cm_id *same, *stale, *peer;
 
-	same = cm_table_find(&cm->tables[CM_BY_REMOTE], m->local_ca_guid, m->local_id);
-	if (same != NULL && !cm_req_replaces(same->id, r)) {
-		cm_req_duplicate(cm, same->id, r);
+	same = cm_id_find_of_port(cm, r, CM_BY_REMOTE, m->local_ca_guid, m->local_id);
+	if (same != NULL && !cm_req_replaces(same, r)) {
+		cm_req_duplicate(cm, same, r);
 		return;
 	}
-	stale = same != NULL ? same : cm_table_find(&cm->tables[CM_BY_QPN], m->local_ca_guid,
-						    m->local_qpn);
+	stale = same;
+	if (stale == NULL)
+		stale = cm_id_find_of_port(cm, r, CM_BY_QPN, m->local_ca_guid, m->local_qpn);
 	if (stale != NULL) {
 		cm_reject_stranger(cm, r->dev, r->a, r->msg, IB_CM_REJ_STALE_CONN, NULL, 0);
-		cm_stale_end(cm, stale->id);
+		cm_stale_end(cm, stale);
 		return;
 	}
 	peer = cm_peer_find(cm, r);
@@ -468,7 +468,7 @@ int ib_send_cm_rep(struct ib_cm_id *cm_id, struct ib_cm_rep_param *p)
 static void cm_rep_duplicate(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock)
 {
 	const struct cm_rep_msg *m = &r->msg->rep;
-	struct cm_id *id = cm_id_find(cm, m->remote_id, m->local_id);
+	struct cm_id *id = cm_id_find(cm, r, m->remote_id, m->local_id);
 
 	if (id == NULL) {
 		cm_tally(cm, CM_DROP_UNKNOWN);
@@ -527,8 +527,8 @@ static void cm_rep_take(struct cm *cm, struct cm_id *id, const struct cm_rep_msg
 void cm_receive_rep(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_rep_msg *m = &r->msg->rep;
-	struct cm_id *id = cm_id_find(cm, m->remote_id, 0);
-	struct cm_key *stale;
+	struct cm_id *id = cm_id_find(cm, r, m->remote_id, 0);
+	struct cm_id *stale;
 	struct cm_note *note;
 
 	if (id == NULL || r->msg->tid != id->tid ||
@@ -536,12 +536,12 @@ void cm_receive_rep(struct cm *cm, const struct cm_received *r)
 		cm_rep_duplicate(cm, r);
 		return;
 	}
-	stale = cm_table_find(&cm->tables[CM_BY_QPN], m->local_ca_guid, cm_rep_qpn(id, m));
-	if (stale != NULL ||
-	    cm_table_find(&cm->tables[CM_BY_REMOTE], m->local_ca_guid, m->local_id) != NULL) {
+	stale = cm_id_find_of_port(cm, r, CM_BY_QPN, m->local_ca_guid, cm_rep_qpn(id, m));
+	if (stale != NULL || cm_id_find_of_port(cm, r, CM_BY_REMOTE, m->local_ca_guid,
+						m->local_id) != NULL) {
 		cm_reject_stranger(cm, r->dev, r->a, r->msg, IB_CM_REJ_STALE_CONN, NULL, 0);
 		if (stale != NULL)
-			cm_stale_end(cm, stale->id);
+			cm_stale_end(cm, stale);
 		return;
 	}
 	note = cm_note_of(cm, id, IB_CM_REP_RECEIVED, r->msg);
@@ -588,7 +588,7 @@ static bool cm_waits_for_rtu(const struct cm_id *id)
 
 void cm_receive_rtu(struct cm *cm, const struct cm_received *r)
 {
-	struct cm_id *id = cm_id_find(cm, r->msg->rtu.remote_id, r->msg->rtu.local_id);
+	struct cm_id *id = cm_id_find(cm, r, r->msg->rtu.remote_id, r->msg->rtu.local_id);
 
 	if (id == NULL || !cm_waits_for_rtu(id)) {
 		cm_tally(cm, id != NULL ? CM_DUPLICATES : CM_DROP_UNKNOWN);

@@ -4,20 +4,51 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cm/ib/cm_priv.h"
 
 /* ---- numbers and tables ---------------------------------------------------------------------- */
 
-struct cm_id *cm_id_find(struct cm *cm, u32 local_id, u32 remote_id)
+static bool cm_id_leads_to(const struct cm_id *id, const union ib_gid *gid)
+{
+	return memcmp(&id->av.route.ah.grh.dgid, gid, sizeof(*gid)) == 0 ||
+	       (id->alternate.valid &&
+		memcmp(&id->alternate.route.ah.grh.dgid, gid, sizeof(*gid)) == 0);
+}
+
+/* Without a GRH a LID would have to tell, and a port's may change while a connection lasts. What
+ * the device itself answers for a process that has ended has neither. */
+bool cm_id_is_peers(const struct cm_id *id, const struct cm_arrival *a)
+{
+	return !(a->back.ah.ah_flags & IB_AH_GRH) || cm_id_leads_to(id, &a->sgid);
+}
+
+struct cm_id *cm_id_find(struct cm *cm, const struct cm_received *r, u32 local_id, u32 remote_id)
 {
 	struct cm_key *key = cm_table_find(&cm->tables[CM_BY_LOCAL], 0, local_id);
 
-	if (key == NULL || key->id->dev == NULL)
+	if (key == NULL || key->id->dev == NULL || !cm_id_is_peers(key->id, r->a))
 		return NULL;
 	if (remote_id != 0 && be32toh(key->id->pub.remote_id) != remote_id)
 		return NULL;
 	return key->id;
+}
+
+struct cm_id *cm_id_find_of_port(struct cm *cm, const struct cm_received *r, enum cm_key_kind kind,
+				 u64 guid, u32 number)
+{
+	struct cm_key *key = cm_table_find(&cm->tables[kind], guid, number);
+	const struct ib_ah_attr *back = &r->a->back.ah;
+
+	for (; key != NULL; key = cm_table_next(key)) {
+		const struct cm_id *id = key->id;
+
+		if (back->ah_flags & IB_AH_GRH ? cm_id_leads_to(id, &r->a->sgid)
+					       : id->av.route.ah.dlid == back->dlid)
+			return key->id;
+	}
+	return NULL;
 }
 
 /* Numbers go up and round, so that one is not used again soon; 0 is none. */

@@ -104,7 +104,7 @@ static void cm_leave_stranger(struct cm *cm, const struct cm_received *r) REQUIR
 void cm_receive_dreq(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_dreq_msg *m = &r->msg->dreq;
-	struct cm_id *id = cm_id_find(cm, m->remote_id, m->local_id);
+	struct cm_id *id = cm_id_find(cm, r, m->remote_id, m->local_id);
 	struct cm_note *note;
 
 	if (id == NULL) {
@@ -146,7 +146,7 @@ void cm_receive_dreq(struct cm *cm, const struct cm_received *r)
 void cm_receive_drep(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_pair_msg *m = &r->msg->drep;
-	struct cm_id *id = cm_id_find(cm, m->remote_id, m->local_id);
+	struct cm_id *id = cm_id_find(cm, r, m->remote_id, m->local_id);
 
 	if (id == NULL ||
 	    (id->pub.state != IB_CM_DREQ_SENT && id->pub.state != IB_CM_DREQ_RCVD)) {

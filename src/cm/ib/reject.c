@@ -112,11 +112,12 @@ int ib_send_cm_rej(struct ib_cm_id *cm_id, enum ib_cm_rej_reason reason, void *a
 
 /* The id whose REQ waits for this answer. It may have sent others before; and of a REQ that came
  * twice one may have been refused, and the other accepted. */
-static struct cm_id *cm_asker_find(struct cm *cm, u32 local_id, u64 tid) REQUIRES(&cm->lock)
+static struct cm_id *cm_asker_find(struct cm *cm, const struct cm_received *r, u32 local_id)
+	REQUIRES(&cm->lock)
 {
-	struct cm_id *id = cm_id_find(cm, local_id, 0);
+	struct cm_id *id = cm_id_find(cm, r, local_id, 0);
 
-	if (id == NULL || id->tid != tid ||
+	if (id == NULL || id->tid != r->msg->tid ||
 	    (id->pub.state != IB_CM_REQ_SENT && id->pub.state != IB_CM_MRA_REQ_RCVD))
 		return NULL;
 	return id;
@@ -124,30 +125,31 @@ static struct cm_id *cm_asker_find(struct cm *cm, u32 local_id, u64 tid) REQUIRE
 
 /* A REJ for a timeout names its sender's end of the connection by GUID, for the sender may not know
  * ours. */
-static struct cm_id *cm_rej_find_by_guid(struct cm *cm, const struct cm_rej_msg *m, u64 tid)
+static struct cm_id *cm_rej_find_by_guid(struct cm *cm, const struct cm_received *r)
 	REQUIRES(&cm->lock)
 {
-	struct cm_key *key;
+	const struct cm_rej_msg *m = &r->msg->rej;
+	struct cm_id *id;
 	u64 guid;
 
 	memcpy(&guid, m->ari, sizeof(guid));
-	key = cm_table_find(&cm->tables[CM_BY_REMOTE], be64toh(guid), m->local_id);
-	return key != NULL && key->id->dev != NULL && key->id->req_tid == tid ? key->id : NULL;
+	id = cm_id_find_of_port(cm, r, CM_BY_REMOTE, be64toh(guid), m->local_id);
+	return id != NULL && id->dev != NULL && id->req_tid == r->msg->tid ? id : NULL;
 }
 
 /* Whom a REJ is for. */
-static struct cm_id *cm_rej_find(struct cm *cm, const struct cm_rej_msg *m, u64 tid)
-	REQUIRES(&cm->lock)
+static struct cm_id *cm_rej_find(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock)
 {
+	const struct cm_rej_msg *m = &r->msg->rej;
 	struct cm_id *id;
 
 	if (m->reason == IB_CM_REJ_TIMEOUT && m->ari_length >= sizeof(u64))
-		return cm_rej_find_by_guid(cm, m, tid);
+		return cm_rej_find_by_guid(cm, r);
 	if (m->about == CM_ABOUT_REQ)
-		return cm_asker_find(cm, m->remote_id, tid);
-	id = cm_id_find(cm, m->remote_id, m->local_id);
+		return cm_asker_find(cm, r, m->remote_id);
+	id = cm_id_find(cm, r, m->remote_id, m->local_id);
 	/* else it withdraws a REP that it has overtaken */
-	return id != NULL ? id : cm_asker_find(cm, m->remote_id, tid);
+	return id != NULL ? id : cm_asker_find(cm, r, m->remote_id);
 }
 
 /* What the id becomes. False: a REJ means nothing in its state. */
@@ -184,7 +186,7 @@ static bool cm_rej_take(struct cm *cm, struct cm_id *id, const struct cm_rej_msg
 void cm_receive_rej(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_rej_msg *m = &r->msg->rej;
-	struct cm_id *id = cm_rej_find(cm, m, r->msg->tid);
+	struct cm_id *id = cm_rej_find(cm, r);
 	struct cm_note *note;
 
 	if (id == NULL) {
@@ -307,7 +309,7 @@ void cm_receive_mra(struct cm *cm, const struct cm_received *r)
 	struct cm_note *note;
 	bool again;
 
-	id = cm_id_find(cm, m->remote_id, m->about == CM_ABOUT_REQ ? 0 : m->local_id);
+	id = cm_id_find(cm, r, m->remote_id, m->about == CM_ABOUT_REQ ? 0 : m->local_id);
 	if (id == NULL || id->tid != r->msg->tid || !cm_mra_take(cm, id, m->about, &again)) {
 		cm_tally(cm, CM_DROP_UNKNOWN);
 		return;

@@ -52,7 +52,7 @@ int ib_send_cm_sidr_req(struct ib_cm_id *cm_id, struct ib_cm_sidr_req_param *par
 void cm_receive_sidr_rep(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_sidr_rep_msg *m = &r->msg->sidr_rep;
-	struct cm_id *id = cm_id_find(cm, m->request_id, 0);
+	struct cm_id *id = cm_id_find(cm, r, m->request_id, 0);
 	struct cm_note *note;
 
 	if (id == NULL || id->pub.state != IB_CM_SIDR_REQ_SENT || r->msg->tid != id->tid) {

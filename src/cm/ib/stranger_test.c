@@ -29,7 +29,7 @@ static int stranger_close(void **state)
 	return 0;
 }
 
-/* The client's REQ, which is on its way. */
+/* The client's REQ, which is on its way or lost. */
 static struct cm_msg stranger_req(void)
 {
 	struct ib_sa_path_rec path = net_path(CLIENT_HOST, SERVER_HOST);
@@ -70,11 +70,123 @@ static void req__came_another_way_than_its_path(void **state)
 	assert_int_equal(cm_count(net.hosts[SERVER_HOST].cm, CM_DROP_SOURCE), 2);
 }
 
+/* Connects both, and returns the REQ as the stranger sends it, by its own path. */
+static struct cm_msg stranger_connect(void)
+{
+	struct ib_cm_rep_param rep = { .qp_num = SERVER_QPN };
+	struct cm_msg msg = stranger_req();
+
+	net_run_for(NS_PER_MS);
+	assert_int_equal(ib_send_cm_rep(trio.server.id, &rep), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(trio.server.id->state, IB_CM_ESTABLISHED);
+	msg.tid++;
+	memcpy(msg.req.primary.local_gid, net.hosts[STRANGER].gid.raw, 16);
+	return msg;
+}
+
+/* The stranger's REQ becomes a request like any other, and the connection goes on. */
+static void stranger_asks(const struct cm_msg *msg)
+{
+	struct ib_cm_id *connected = trio.server.id;
+	u32 dreqs = net.sent[CM_DREQ];
+
+	stranger_inject(SERVER_HOST, STRANGER, msg);
+	assert_int_equal(connected->state, IB_CM_ESTABLISHED);
+	assert_int_equal(net.sent[CM_DREQ], dreqs);
+	assert_int_equal(cm_count(net.hosts[SERVER_HOST].cm, CM_STALE), 0);
+	assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 2);
+	assert_ptr_not_equal(trio.server.id, connected);
+	ib_destroy_cm_id(trio.server.id);
+	trio.server.id = connected;
+}
+
+static void req__names_a_queue_pair_of_another_host(void **state)
+{
+	struct cm_msg msg = stranger_connect();
+
+	(void)state;
+	msg.req.local_id = 0x99;
+	stranger_asks(&msg);
+}
+
+static void req__names_a_connection_of_another_host(void **state)
+{
+	struct cm_msg msg = stranger_connect();
+
+	(void)state;
+	msg.req.local_qpn = STRANGER_QPN;
+	stranger_asks(&msg);
+}
+
+/* ---- messages of a connection ---------------------------------------------------------------- */
+
+static void message__ends_no_connection_of_others(void **state)
+{
+	u32 ours, theirs;
+	struct cm_msg msg;
+
+	(void)state;
+	(void)stranger_connect();
+	theirs = be32toh(trio.client.id->local_id);
+	ours = be32toh(trio.server.id->local_id);
+	memset(&msg, 0, sizeof(msg));
+	msg.attr = CM_DREQ;
+	msg.dreq.local_id = theirs;
+	msg.dreq.remote_id = ours;
+	msg.dreq.remote_qpn = SERVER_QPN;
+	stranger_inject(SERVER_HOST, STRANGER, &msg);
+	memset(&msg, 0, sizeof(msg));
+	msg.attr = CM_REJ;
+	msg.rej.local_id = theirs;
+	msg.rej.remote_id = ours;
+	msg.rej.about = CM_ABOUT_OTHER;
+	msg.rej.reason = IB_CM_REJ_CONSUMER_DEFINED;
+	stranger_inject(SERVER_HOST, STRANGER, &msg);
+	memset(&msg, 0, sizeof(msg));
+	msg.attr = CM_LAP;
+	msg.lap.local_id = theirs;
+	msg.lap.remote_id = ours;
+	msg.lap.remote_qpn = SERVER_QPN;
+	memcpy(msg.lap.alternate.local_gid, net.hosts[STRANGER].gid.raw, 16);
+	memcpy(msg.lap.alternate.remote_gid, net.hosts[SERVER_HOST].gid.raw, 16);
+	stranger_inject(SERVER_HOST, STRANGER, &msg);
+	assert_int_equal(trio.server.id->state, IB_CM_ESTABLISHED);
+	assert_int_equal(trio.server.seen[IB_CM_DREQ_RECEIVED], 0);
+	assert_int_equal(trio.server.seen[IB_CM_REJ_RECEIVED], 0);
+	assert_int_equal(trio.server.seen[IB_CM_LAP_RECEIVED], 0);
+	assert_int_equal(cm_count(net.hosts[SERVER_HOST].cm, CM_DROP_UNKNOWN), 3);
+}
+
+/* The answer to a REQ comes from the port that was asked. */
+static void message__answers_no_request_of_others(void **state)
+{
+	struct cm_msg req, rep;
+
+	(void)state;
+	req = stranger_req();
+	memset(&rep, 0, sizeof(rep));
+	rep.attr = CM_REP;
+	rep.tid = req.tid;
+	rep.rep.local_id = 0x99;
+	rep.rep.remote_id = req.req.local_id;
+	rep.rep.local_qpn = STRANGER_QPN;
+	stranger_inject(CLIENT_HOST, STRANGER, &rep);
+	assert_int_equal(trio.client.seen[IB_CM_REP_RECEIVED], 0);
+	assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 1);
+}
+
 int main(void)
 {
 #define STRANGER_TEST(test) cmocka_unit_test_setup_teardown(test, stranger_open, stranger_close)
 	const struct CMUnitTest tests[] = {
 		STRANGER_TEST(req__came_another_way_than_its_path),
+		STRANGER_TEST(req__names_a_queue_pair_of_another_host),
+		STRANGER_TEST(req__names_a_connection_of_another_host),
+		STRANGER_TEST(message__ends_no_connection_of_others),
+		STRANGER_TEST(message__answers_no_request_of_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
