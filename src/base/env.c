@@ -98,6 +98,25 @@ bool env_means_words(const char *value, const char *const *words, u32 *out)
 	return found != 0;
 }
 
+bool env_means_ports(const char *value, u16 port, bool *named)
+{
+	bool all = strcmp(value, "all") == 0, any = all, found = all;
+
+	for (const char *at = value; !all && *at != '\0';) {
+		size_t length = strcspn(at, ", ");
+		unsigned long n = strtoul(at, NULL, 10);
+
+		if (strspn(at, "0123456789") != length || (length != 0 && n - 1 >= UINT16_MAX))
+			return false;
+		any |= length != 0;
+		found |= n == port;
+		at += length + (at[length] != '\0');
+	}
+	if (any)
+		*named = found;
+	return any;
+}
+
 static void env_list_words(char what[ENV_WHAT], const char *const *words)
 {
 	int n = snprintf(what, ENV_WHAT, "one or more of");

@@ -28,5 +28,7 @@ AV_EXPORT bool env_means_switch(const char *value, bool *out);
 AV_EXPORT bool env_means_number(const char *value, u32 most, u32 *out);
 AV_EXPORT bool env_means_words(const char *value, const char *const *words, u32 *out);
 AV_EXPORT bool env_means_seconds(const char *value, u64 *out_ns);
+/* Numbers from 1 to 65535 between commas or blanks, or "all". *named: `port` is among them. */
+AV_EXPORT bool env_means_ports(const char *value, u16 port, bool *named);
 
 #endif

@@ -173,6 +173,26 @@ static void env_refuse__keeps_to_a_line(void **state)
 	expect_said(said);
 }
 
+static void env_means_ports__takes_numbers_or_all(void **state)
+{
+	static const struct {
+		const char *value;
+		bool means, named; /* 80 */
+	} rows[] = {
+		{ "80", true, true },	    { "443, 80,", true, true }, { "all", true, true },
+		{ "443", true, false },	    { "8080", true, false },	{ "80x", false, false },
+		{ "80,none", false, false }, { "", false, false },	{ ",", false, false },
+		{ "0", false, false },	    { "65536", false, false },	{ "-80", false, false },
+	};
+	bool named;
+
+	for (u32 i = 0; i < ARRAY_LEN(rows); i++) {
+		named = false;
+		assert_int_equal(env_means_ports(rows[i].value, 80, &named), rows[i].means);
+		assert_int_equal(named, rows[i].named);
+	}
+}
+
 #define ENV_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -182,6 +202,7 @@ int main(void)
 		ENV_TEST(env_number__takes_what_fits),
 		ENV_TEST(env_words__takes_those_that_are_known),
 		ENV_TEST(env_seconds__takes_what_time_may_be),
+		ENV_TEST(env_means_ports__takes_numbers_or_all),
 		ENV_TEST(env_means__leaves_what_it_cannot_tell),
 		ENV_TEST(env_refuse__keeps_to_a_line),
 	};

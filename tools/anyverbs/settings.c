@@ -58,6 +58,13 @@ static bool settings_is_lines(const char *value)
 	return env_means_number(value, UDP_CONNECTED_SOCKETS, &n);
 }
 
+static bool settings_is_ports(const char *value)
+{
+	bool named;
+
+	return env_means_ports(value, 0, &named);
+}
+
 static bool settings_is_seconds(const char *value)
 {
 	u64 ns;
@@ -128,6 +135,9 @@ static const struct {
 	  "1: blocks of 64 KiB and more lie in memory that peers map (0)" },
 	{ "STRICT_NOTIFY", settings_is_switch, "0 or 1", "0|1",
 	  "1: events only for completions after the arm (0)" },
+	{ "LOW_PORTS", settings_is_ports, "numbers of ports with commas between, or all",
+	  "all|PORT[,PORT]...",
+	  "ports below 1,024 of other hosts that --rsockets connects to by RDMA (none)" },
 	{ "IDLE_S", settings_is_seconds, "seconds, or never", "SECONDS",
 	  "how long a node without processes stays; never: for ever (300)" },
 	{ "REST_S", settings_is_seconds, "seconds, or never", "SECONDS",

@@ -6,6 +6,8 @@
  * host without rsockets says nothing: connect() waits CONNECT_MS for it, and for SILENT_MS asks it
  * no more. Also a non-blocking socket waits that long, and then says EINPROGRESS: programs know
  * that of TCP, and some, Java's selectors among them, wait for the socket to become writable.
+ *
+ * A port below 1,024 of another host is TCP's, unless ANYVERBS_LOW_PORTS names it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "rsockets.h"
 
 NEXT_SLOT(connect);
@@ -51,6 +54,27 @@ static bool connect_target(const struct sockaddr *addr, socklen_t size, struct a
 	memcpy(&out->store, addr, size);
 	out->size = addr->sa_family == AF_INET ? sizeof(*four) : sizeof(*six);
 	return addr->sa_family == AF_INET || (addr->sa_family == AF_INET6 && size >= sizeof(*six));
+}
+
+/* TCP's port below 1,024 is a privileged program's, and clients trust it for that. An RDMA port
+ * need not be: the first node of a host has the host's addresses, and may be any user's. So RDMA
+ * leads to such a port only in this node, which is this user's, or where the user says so. */
+static bool connect_trusts(const struct address *a)
+{
+	const struct sockaddr_in6 *six = (const void *)&a->store;
+	const struct sockaddr_in *four = (const void *)&a->store;
+	bool v4 = a->store.ss_family == AF_INET, named = false;
+	u16 port = ntohs(v4 ? four->sin_port : six->sin6_port);
+	const char *value;
+
+	if (port >= IPPORT_RESERVED ||
+	    (v4 ? four->sin_addr.s_addr == htonl(INADDR_LOOPBACK)
+		: IN6_IS_ADDR_LOOPBACK(&six->sin6_addr)))
+		return true;
+	value = env_text("ANYVERBS_LOW_PORTS");
+	if (value != NULL && !env_means_ports(value, port, &named))
+		env_refuse("ANYVERBS_LOW_PORTS", value, "ports, or all");
+	return named;
 }
 
 static void silent_key(const struct address *a, u8 key[16])
@@ -318,7 +342,7 @@ static int connect_quietly(struct sock *s, int fd, const struct sockaddr *addr, 
 	int saved = errno, rfd = -1;
 	QUIET();
 
-	if (connect_target(addr, size, &target))
+	if (connect_target(addr, size, &target) && connect_trusts(&target))
 		rfd = connect_rsocket(s, &target);
 	errno = saved;
 	if (rfd < 0)

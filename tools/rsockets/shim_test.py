@@ -7,8 +7,10 @@ shim; at its end the kernel's tables show that none of its bytes went through TC
 """
 import array
 import asyncio
+import contextlib
 import fcntl
 import os
+import random
 import select
 import selectors
 import signal
@@ -703,6 +705,40 @@ class Plain(Shim):
         a.bind(("127.0.0.1", 0))
         b.sendto(b"x", a.getsockname())
         self.assertEqual(a.recv(1), b"x")
+
+
+class LowPorts(Shim):
+    """A port below 1,024 of another host need not be a privileged program's by RDMA."""
+    tcp = True
+
+    def setUp(self):
+        super().setUp()
+        for port in random.sample(range(600, 1024), 100):
+            with contextlib.suppress(OSError):
+                self.low = socket.create_server(("0.0.0.0", port))
+                break
+        self.port = self.low.getsockname()[1]
+
+    def is_tcp(self, host):
+        with socket.create_connection((host, self.port)) as client, self.low.accept()[0] as server:
+            client.sendall(b"hello")
+            self.assertEqual(receive(server, 5), b"hello")
+            return self.port in tcp_ports()
+
+    @unittest.skipIf(os.geteuid() != 0, "only root binds such a port")
+    def test_of_another_host(self):
+        self.assertTrue(self.is_tcp("127.0.0.9"))
+
+    @unittest.skipIf(os.geteuid() != 0, "only root binds such a port")
+    def test_of_this_host(self):
+        self.assertFalse(self.is_tcp("127.0.0.1"))
+
+    @unittest.skipIf(os.geteuid() != 0 or not STANDIN, "only root binds such a port; nodes share no address")
+    def test_named(self):
+        os.environ["ANYVERBS_LOW_PORTS"] = f"1023,{self.port}"
+        self.assertFalse(self.is_tcp("127.0.0.9"))
+        os.environ["ANYVERBS_LOW_PORTS"] = "80,nonsense"
+        self.assertTrue(self.is_tcp("127.0.0.9"))
 
 
 class Servers(Shim):
