@@ -39,6 +39,9 @@ struct node_port_want {
  * -EADDRINUSE: another owner's address overlaps; -EADDRNOTAVAIL: no port of those from 32768 on
  * is free for the address; -EAFNOSUPPORT: the address' family; -ENOLCK. May block shortly. */
 int node_port_take(struct node_port *p, const struct node_port_want *want);
+/* May this process bind a port of IP of this number (host order)? 0; -EACCES: it is below
+ * net.ipv4.ip_unprivileged_port_start, and the process lacks CAP_NET_BIND_SERVICE; -EMFILE. */
+int node_port_permit(u16 port);
 /* A shared port becomes its owner's alone: for whoever listens. 0; -EADDRINUSE: it is shared now.
  */
 int node_port_own(struct node_port *p);

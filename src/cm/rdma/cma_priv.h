@@ -84,6 +84,7 @@ struct cma_id {
 	struct list_head listeners GUARDED_BY(cma.lock); /* struct cma_listener */
 	struct list_head groups GUARDED_BY(cma.lock);    /* struct cma_mcast */
 	struct node_port port GUARDS_ITSELF;
+	bool user FIXED; /* a program's by librdmacm: ports are judged as for its sockets */
 	struct rdma_dev_addr dev_addr OWNED_BY(the query at hand); /* of the way to the peer */
 	struct work work GUARDS_ITSELF; /* says the result of a query */
 	struct work change GUARDS_ITSELF; /* says that the id's address has left its device */

@@ -36,8 +36,9 @@ static int resolve_take_port(struct cma_id *id, enum rdma_port_space ps,
 				       .addr = addr,
 				       .v6only = options.afonly,
 				       .shared = options.reuse };
+	int err = id->user && want.port != 0 ? node_port_permit(want.port) : 0;
 
-	return node_port_take(&id->port, &want);
+	return err == 0 ? node_port_take(&id->port, &want) : err;
 }
 
 /* No device has the address: does the host? */

@@ -292,6 +292,7 @@ struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, u32 port_s
 		free(id);
 		return ERR_PTR(PTR_ERR(cm));
 	}
+	cma_id(cm)->user = true;
 	id->cm = cm;
 	return id;
 }

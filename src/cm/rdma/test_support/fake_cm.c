@@ -165,6 +165,11 @@ int node_port_take(struct node_port *p, const struct node_port_want *want)
 	return 0;
 }
 
+int node_port_permit(u16 port)
+{
+	return port < fake_cm.privileged ? -EACCES : 0;
+}
+
 int node_port_own(struct node_port *p)
 {
 	return 0;

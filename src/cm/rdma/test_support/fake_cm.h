@@ -31,6 +31,7 @@ struct fake_cm {
 	int data_len;	       /* of the last message */
 	int misnamed;	       /* requests that did not come from where they said */
 	u16 lid;	       /* that requests come from */
+	u16 privileged;	       /* ports below take a right that nobody has */
 	/* the fabric's hosts; NULL: none */
 	int (*hostip)(const u8 ip[16], struct node_hostip *out);
 	u8 data[256];
