@@ -135,7 +135,7 @@ class Completion(unittest.TestCase):
     def test_settings(self):
         names = offered("run", "ANYVERBS_")
         self.assertLessEqual({"ANYVERBS_NODE=", "ANYVERBS_LOG=", "ANYVERBS_ADOPT="}, set(names))
-        self.assertEqual(offered("run", "ANYVERBS_LO"), ["ANYVERBS_LOG="])
+        self.assertEqual(offered("run", "ANYVERBS_LO"), ["ANYVERBS_LOG=", "ANYVERBS_LOW_PORTS="])
         self.assertEqual(offered("run", "ANYVERBS_LOG", "="), ["debug", "error", "info", "warn"])
         self.assertEqual(offered("run", "ANYVERBS_LOG", "=", "d"), ["debug"])
         self.assertEqual(offered("run", "ANYVERBS_NODE", "=", ""), [])  # a name of the user's own
