@@ -122,7 +122,7 @@ endfunction()
 
 # Calls of these functions from a shared library of ours are no cancellation points (src/base/uncancelled.c). A sanitizer must see the C library's own.
 set(AV_UNCANCELLED close connect epoll_create1 epoll_wait fallocate getrandom msync nanosleep open openat poll pread preadv2 pthread_join pwrite read recv
-    recvmsg sendmsg usleep write)
+    recvmsg sendmsg socket usleep write)
 function(av_uncancelled target)
   if(NOT AV_SANITIZE)
     foreach(function ${AV_UNCANCELLED})

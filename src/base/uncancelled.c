@@ -4,8 +4,9 @@
  * with --wrap for each function here (cmake/rooms.cmake), so that their calls come to these: a bare
  * system call is no cancellation point. A function that another library may interpose (the shim
  * of `anyverbs run`) is called with cancellation disabled. cancellable_poll() is the wait that may
- * be cancelled. epoll_create1 is no such point, but must be past the shim of --rsockets as close
- * is, or the shim would take the number for an epoll set of the program that is never closed.
+ * be cancelled. epoll_create1 and socket are no such points, but must be past interposers as close
+ * is: the shim of --rsockets, or librspreload, would keep the number as an epoll set or a socket of
+ * the program that is never closed, and take the next file of that number for it.
  * In: calls of the libraries    Out: system calls    Runs: any thread    Locks: none
  */
 #include <fcntl.h>
@@ -40,6 +41,7 @@ UNCANCELLED(ssize_t, pwrite, (int fd, const void *from, size_t n, off_t at), SYS
 	    n, at)
 UNCANCELLED(ssize_t, preadv2, (int fd, const struct iovec *to, int n, off_t at, int flags),
 	    SYS_preadv2, fd, to, n, at, 0, flags)
+UNCANCELLED(int, socket, (int family, int type, int protocol), SYS_socket, family, type, protocol)
 UNCANCELLED(int, connect, (int fd, const struct sockaddr *to, socklen_t n), SYS_connect, fd, to, n)
 UNCANCELLED(ssize_t, recv, (int fd, void *to, size_t n, int flags), SYS_recvfrom, fd, to, n, flags,
 	    NULL, NULL)
