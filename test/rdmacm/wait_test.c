@@ -12,6 +12,7 @@
 
 #include <rdma/rsocket.h>
 
+#include "anyverbs/rsocket.h"
 #include "pair.h"
 
 enum { ROUNDS = 300, FEW = 50, PAUSE_US = 300 };
@@ -169,11 +170,15 @@ static void rshutdown__of_a_listener_ends_waits(void **state)
 	connects_again(&p);
 }
 
+/* Those that it has not accepted: on demand none. Others: listen_test.c. */
 static void rshutdown__of_a_listener_refuses_clients_that_wait(void **state)
 {
 	struct pair p;
+	int on = 1;
 
 	listen_at(&p, "127.0.0.1");
+	assert_int_equal(rsetsockopt(p.listener, SOL_RDMA, RDMA_ACCEPT_ON_DEMAND, &on, sizeof(on)),
+			 0);
 	assert_int_equal(rlisten(p.listener, 1), 0);
 	p.client = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	fails(rconnect(p.client, (struct sockaddr *)&p.addr, sizeof(p.addr)), EINPROGRESS);

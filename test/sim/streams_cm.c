@@ -30,6 +30,7 @@ struct cm_channel {
 	struct list_head events;
 	int side;
 	bool watched, scheduled; /* by the service */
+	int number; /* of the rsocket, since it is watched */
 };
 
 struct cm_id {
@@ -136,16 +137,27 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 	cm_free(c);
 }
 
+/* Returns whether it was watched, and is scheduled no longer. */
+static bool service_runs(struct rdma_event_channel *channel)
+{
+	struct cm_channel *c = (struct cm_channel *)channel;
+
+	if (c == NULL)
+		return false;
+	c->scheduled = false;
+	return c->watched;
+}
+
 static void service_run(void *arg, u64 fd)
 {
 	struct rsocket *rs = table_get_leaving((int)fd);
-	struct cm_channel *c;
+	bool watched;
 
 	if (rs == NULL)
 		return;
-	c = (struct cm_channel *)stream_of(rs)->channel;
-	c->scheduled = false;
-	if (c->watched)
+	watched = service_runs(stream_of(rs)->early);
+	watched |= service_runs(stream_of(rs)->channel);
+	if (watched)
 		stream_take_events(stream_of(rs));
 	table_put(rs);
 }
@@ -156,7 +168,7 @@ static void service_schedule(struct cm_channel *c)
 		return;
 	c->scheduled = true;
 	agenda_add(net_now() + rng_skewed(&streams_rng, 1000, NS_PER_MS), false, service_run, NULL,
-		   (u64)c->api.fd);
+		   (u64)c->number);
 }
 
 static struct cm_event *cm_push(struct cm_id *id, enum rdma_cm_event_type type, int status)
@@ -489,6 +501,17 @@ int service_keepalive(struct stream *s, bool on)
 	return 0;
 }
 
+static void service_set(struct rdma_event_channel *channel, int number, bool watched)
+{
+	struct cm_channel *c = (struct cm_channel *)channel;
+
+	if (c == NULL)
+		return;
+	c->watched = watched;
+	c->number = number;
+	service_schedule(c);
+}
+
 int service_begin(void)
 {
 	return 0;
@@ -496,16 +519,20 @@ int service_begin(void)
 
 int service_watch(struct stream *s)
 {
-	struct cm_channel *c = (struct cm_channel *)s->channel;
-
-	c->watched = true;
-	service_schedule(c);
+	service_set(s->channel, s->rs.fd, true);
+	service_set(s->early, s->rs.fd, true);
 	return 0;
+}
+
+void service_pause(struct stream *s)
+{
+	service_set(s->channel, s->rs.fd, false);
 }
 
 void service_unwatch(struct stream *s)
 {
-	((struct cm_channel *)s->channel)->watched = false;
+	service_pause(s);
+	service_set(s->early, s->rs.fd, false);
 }
 
 /* One thread does everything here, and holds nothing between its steps. */

@@ -18,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "anyverbs/rsocket.h"
 #include "rsockets.h"
 
 NEXT_SLOT(listen);
@@ -38,12 +39,13 @@ void listener_mark(int fd, bool on)
 		(void)fcntl(fd, F_SETSIG, on ? LISTEN_MARK : 0);
 }
 
-/* An rsocket that listens where `fd` does; -1: the port is another process', or no device there. */
+/* An rsocket that listens where `fd` does; -1: the port is another process', or no device there. A
+ * fork may give it up, and then nobody must be connected to it: the service thread accepts. */
 static int listener_open(const struct sock *s, int fd)
 {
 	struct sockaddr_storage at;
 	socklen_t size = sizeof(at);
-	int rfd;
+	int rfd, on = 1;
 
 	if (NEXT(getsockname)(fd, (void *)&at, &size) != 0)
 		return -1;
@@ -52,6 +54,7 @@ static int listener_open(const struct sock *s, int fd)
 		return -1;
 	option_carry(s, rfd);
 	(void)rcalls.fcntl(rfd, F_SETFL, O_NONBLOCK);
+	(void)rcalls.setsockopt(rfd, SOL_RDMA, RDMA_ACCEPT_ON_DEMAND, &on, sizeof(on));
 	if (rcalls.bind(rfd, (void *)&at, size) == 0 &&
 	    rcalls.listen(rfd, MAX(s->backlog, LISTEN_BACKLOG_LEAST)) == 0)
 		return rfd;

@@ -1,5 +1,5 @@
 /* service.c: the thread of the stream rsockets: takes the CM's events of each, and keeps
- * connections alive. It begins with the first connection.
+ * connections alive. It begins with the first listener or connection.
  * In:    descriptors of the CM's channels  Out: stream_take_events, stream_keepalive
  * Runs:  a thread of its own               Locks: service.lock
  */
@@ -189,26 +189,46 @@ int service_begin(void)
 
 /* ---- what it watches ------------------------------------------------------------------------- */
 
+static int service_add(int fd, int number) REQUIRES(service.lock)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = number };
+
+	return epoll_ctl(service.epoll, EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST ? -errno
+											   : 0;
+}
+
 int service_watch(struct stream *s)
 {
-	struct epoll_event event = { .events = EPOLLIN, .data.fd = s->rs.fd };
 	int err;
 
 	lock_acquire(&service.lock);
 	err = service_start();
-	if (err == 0 && epoll_ctl(service.epoll, EPOLL_CTL_ADD, s->rs.fd, &event) != 0 &&
-	    errno != EEXIST)
-		err = -errno;
+	if (err == 0)
+		err = service_add(s->rs.fd, s->rs.fd);
+	if (err == 0 && s->early != NULL)
+		err = service_add(s->early->fd, s->rs.fd);
 	lock_release(&service.lock);
 	return err;
 }
 
-void service_unwatch(struct stream *s)
+static void service_remove(int fd)
 {
 	lock_acquire(&service.lock);
 	if (service.started)
-		(void)epoll_ctl(service.epoll, EPOLL_CTL_DEL, s->rs.fd, NULL);
+		(void)epoll_ctl(service.epoll, EPOLL_CTL_DEL, fd, NULL);
 	lock_release(&service.lock);
+}
+
+void service_pause(struct stream *s)
+{
+	service_remove(s->rs.fd);
+}
+
+void service_unwatch(struct stream *s)
+{
+	service_remove(s->rs.fd);
+	if (s->early != NULL)
+		service_remove(s->early->fd);
 }
 
 void service_leave(int fd)

@@ -58,10 +58,11 @@ u32 stream_buffer_size(s64 bytes)
 
 static short stream_poll(struct rsocket *rs, short events, bool look);
 
-/* A listener's requests wait behind its descriptor. */
 static int stream_poll_fd(struct rsocket *rs)
 {
-	return stream_phase(stream_of(rs)) == STREAM_LISTENING ? rs->fd : -1;
+	struct stream *s = stream_of(rs);
+
+	return stream_phase(s) == STREAM_LISTENING ? accept_fd(s) : -1;
 }
 
 /* Bytes, and above them what has ended. */
@@ -127,6 +128,20 @@ static void stream_close(struct rsocket *rs) NO_THREAD_SAFETY /* `linger` of a s
 	}
 	stream_end(s, STREAM_CLOSED);
 	service_unwatch(s);
+	lock_acquire(&s->conn_lock);
+	accept_end(s);
+	lock_release(&s->conn_lock);
+}
+
+/* One that raccept has not taken has no channel. */
+static void stream_drop_descriptors(struct stream *s)
+{
+	if (s->channel != NULL)
+		rdma_destroy_event_channel(s->channel);
+	if (s->early != NULL)
+		rdma_destroy_event_channel(s->early);
+	if (s->bell >= 0)
+		close(s->bell);
 }
 
 static void stream_free(struct rsocket *rs) NO_THREAD_SAFETY /* its last user */
@@ -137,15 +152,15 @@ static void stream_free(struct rsocket *rs) NO_THREAD_SAFETY /* its last user */
 	stream_unmake(s);
 	if (s->id != NULL)
 		rdma_destroy_id(s->id);
-	rdma_destroy_event_channel(s->channel);
+	stream_drop_descriptors(s);
 	free(s->route);
 	free(s);
 }
 
-/* Only the number is the child's; the rest is the parent's, and stays where it is. */
+/* Only the descriptors are the child's; the rest is the parent's, and stays where it is. */
 static void stream_forget(struct rsocket *rs)
 {
-	rdma_destroy_event_channel(stream_of(rs)->channel);
+	stream_drop_descriptors(stream_of(rs));
 }
 
 static const struct rsocket_ops stream_ops = {
@@ -179,10 +194,11 @@ struct stream *stream_new(struct rdma_event_channel *channel) NO_THREAD_SAFETY /
 
 	if (s == NULL)
 		return NULL;
-	*s = (struct stream){ .channel = channel, .phase = STREAM_NEW };
+	*s = (struct stream){ .channel = channel, .phase = STREAM_NEW, .bell = -1 };
 	rsocket_init(&s->rs, &stream_ops, SOCK_STREAM);
-	s->rs.fd = channel->fd;
+	s->rs.fd = channel != NULL ? channel->fd : -1;
 	list_init(&s->mappings);
+	list_init(&s->waiting);
 	s->want = (struct stream_sizes){ .send_bytes = stream_buffer_size(d->send_bytes),
 					 .recv_bytes = stream_buffer_size(d->receive_bytes),
 					 .sq = d->send_queue,
@@ -232,7 +248,7 @@ destroy_channel:
 
 static short stream_poll_listening(const struct stream *s, short events)
 {
-	struct pollfd p = { .fd = s->rs.fd, .events = POLLIN };
+	struct pollfd p = { .fd = accept_fd(s), .events = POLLIN };
 
 	if (!(events & (POLLIN | POLLRDNORM)) || poll(&p, 1, 0) <= 0)
 		return 0;

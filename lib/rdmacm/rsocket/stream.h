@@ -6,7 +6,7 @@
  *
  *   stream.c          the object: made, named, shut down, closed
  *   stream_conn.c     connecting, listening: events of the CM
- *   stream_accept.c   accepting
+ *   stream_accept.c   accepting, in the background
  *   stream_cq.c       completions, credits, waiting
  *   stream_send.c     sending
  *   stream_recv.c     receiving
@@ -14,7 +14,8 @@
  *   stream_format.c   the protocol's bytes
  *   service.c         the thread that takes the CM's events and keeps connections alive
  *
- * Locks: conn_lock, send_lock, recv_lock and then cq_lock. None is held while a thread sleeps.
+ * Locks: conn_lock, send_lock, recv_lock and then cq_lock; a listener's conn_lock before that of a
+ * stream that waits for raccept. None is held while a thread sleeps.
  */
 #ifndef RDMACM_STREAM_H
 #define RDMACM_STREAM_H
@@ -106,6 +107,17 @@ struct stream {
 	struct linger linger GUARDED_BY(conn_lock);
 	u32 keepalive_s GUARDED_BY(conn_lock);
 	u64 left_ns GUARDED_BY(conn_lock); /* when a near peer left without a word; 0: not so */
+
+	/* ---- a listener (stream_accept.c) ---- */
+	struct list_head waiting GUARDED_BY(conn_lock); /* for raccept: streams, by `waits` */
+	u32 waiting_count GUARDED_BY(conn_lock);
+	u32 places GUARDED_BY(conn_lock); /* the service accepts while fewer wait */
+	bool paused GUARDED_BY(conn_lock); /* all are taken: the service hears of no requests */
+	int untold GUARDED_BY(conn_lock); /* errno that raccept is to tell; 0: none */
+	bool on_demand WRITTEN_UNDER(conn_lock); /* raccept accepts. Fixed before it listens */
+	int bell FIXED; /* semaphore of what waits, and `untold`; since rlisten, before that -1 */
+	struct rdma_event_channel *early FIXED; /* of the ids of `waiting`; likewise, NULL */
+	struct list_head waits OWNED_BY(conn_lock of its listener);
 
 	/* ---- made with the queue pair, and then fixed ---- */
 	struct rsocket_cq cq GUARDS_ITSELF;
@@ -207,7 +219,8 @@ static inline u64 stream_signal(struct stream *s, u32 message, bool counted)
 /* ---- stream.c ---- */
 /* A channel whose descriptor is the number of a stream. NULL: errno. */
 struct rdma_event_channel *stream_channel(void);
-/* A new stream around a channel, in no table. NULL: no memory. */
+/* A new stream around a channel, in no table. Without a channel it has no number yet. NULL: no
+ * memory. */
 struct stream *stream_new(struct rdma_event_channel *channel);
 /* Adds to what has ended, and wakes who waits. */
 void stream_end(struct stream *s, u32 bits);
@@ -235,7 +248,23 @@ void stream_take_events(struct stream *s);
 /* The connection stands there now; wakes who waits. */
 void stream_set_phase(struct stream *s, enum stream_phase phase) REQUIRES(s->conn_lock);
 
+/* An event of the stream's id. */
+void stream_event(struct stream *s, const struct rdma_cm_event *event) REQUIRES(s->conn_lock);
+
 /* ---- stream_accept.c ---- */
+/* The listener is about to listen: the service accepts what comes. 0 or a negative errno. */
+int accept_begin(struct stream *s, int backlog) REQUIRES(s->conn_lock);
+/* rlisten once more. */
+void accept_resize(struct stream *s, int backlog) REQUIRES(s->conn_lock);
+/* Ends all streams that wait. */
+void accept_end(struct stream *s) REQUIRES(s->conn_lock);
+/* What the service does for a listener. */
+void accept_take_events(struct stream *s) REQUIRES(s->conn_lock);
+/* The descriptor of a listener that is readable while raccept has something to take. */
+static inline int accept_fd(const struct stream *s)
+{
+	return s->on_demand ? s->rs.fd : s->bell;
+}
 int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len);
 
 /* ---- stream_cq.c ---- */
@@ -293,9 +322,12 @@ int stream_getsockopt(struct rsocket *rs, int level, int name, void *value, sock
 /* ---- service.c ---- */
 /* Returns when the thread is there: 0 or a negative errno. */
 int service_begin(void);
-/* From now on the thread takes the events of this rsocket's channel. 0 or a negative errno. */
+/* From now on the thread takes the events of this rsocket's channel, and of `early` if it has that.
+ * 0 or a negative errno. */
 int service_watch(struct stream *s);
 void service_unwatch(struct stream *s);
+/* Those of the channel no longer, until service_watch. */
+void service_pause(struct stream *s);
 /* Returns once the thread does not hold the rsocket that has, or had, this number. May block. */
 void service_leave(int fd);
 /* Begins (true) or ends to keep the connection alive. */

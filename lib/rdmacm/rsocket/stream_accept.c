@@ -1,11 +1,24 @@
-/* stream_accept.c: a listener's requests become streams.
+/* stream_accept.c: a listener's requests become streams. The service's thread accepts them as they
+ * come, so that a client is connected before raccept is called; raccept gives them their numbers.
+ *
+ * A listener has so many places for streams that raccept has not taken. When all are taken, further
+ * requests stay on the CM's channel, whose backlog is bounded, too. The CM's ids of such streams
+ * have a channel of their own: their events are heard also while requests wait. A client that is
+ * refused, or does not answer, gives its place back.
+ *
  * In:    requests of the CM                Out: numbers of streams
- * Runs:  the application's threads
- * Locks: stream.conn_lock of the new stream
+ * Runs:  the service's thread (service.c), the application's threads
+ * Locks: conn_lock of the listener, and under it that of the new stream
  */
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include "base/fd.h"
 #include "stream.h"
+
+enum { ACCEPT_PLACES_MOST = 128 };
+#define ACCEPT_BYTES_MOST (128ull << 20) /* of the buffers of all places, unless there is one */
 
 /* A request, taken from its event. */
 struct request {
@@ -13,6 +26,92 @@ struct request {
 	struct rdma_conn_param param;
 	struct stream_hello hello;
 } OWNED_BY(the caller);
+
+/* ---- the streams that wait for raccept ------------------------------------------------------- */
+
+static u32 accept_places(const struct stream *s, int backlog) REQUIRES(s->conn_lock)
+{
+	u64 each = (u64)s->want.send_bytes + s->want.recv_bytes;
+	u32 most = (u32)MAX(MIN(ACCEPT_BYTES_MOST / each, (u64)ACCEPT_PLACES_MOST), 1ull);
+
+	if (s->on_demand)
+		return 0;
+	/* as by TCP, one more than the backlog */
+	return backlog < 0 || (u32)backlog >= most ? most : (u32)backlog + 1;
+}
+
+/* The descriptor that tells of waiting streams counts them. */
+static void accept_ring(const struct stream *s)
+{
+	u64 one = 1;
+
+	(void)!write(s->bell, &one, sizeof(one));
+}
+
+static void accept_hush(const struct stream *s)
+{
+	u64 one;
+
+	(void)!read(s->bell, &one, sizeof(one));
+}
+
+static void accept_remove(struct stream *s, struct stream *early) REQUIRES(s->conn_lock)
+{
+	list_remove(&early->waits);
+	s->waiting_count--;
+	accept_hush(s);
+}
+
+static void accept_drop(struct stream *s, struct stream *early) REQUIRES(s->conn_lock)
+{
+	accept_remove(s, early);
+	early->rs.ops->free(&early->rs);
+}
+
+/* Requests are heard of while there is a place. */
+static void accept_pace(struct stream *s) REQUIRES(s->conn_lock)
+{
+	bool full = s->waiting_count >= s->places;
+
+	if (full == s->paused || s->places == 0)
+		return;
+	if (full)
+		service_pause(s);
+	s->paused = full || service_watch(s) < 0;
+}
+
+int accept_begin(struct stream *s, int backlog)
+{
+	if (s->bell < 0)
+		s->bell = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
+	if (s->bell < 0)
+		return -errno;
+	if (s->early == NULL)
+		s->early = rdma_create_event_channel();
+	if (s->early == NULL || fcntl(s->early->fd, F_SETFL, O_NONBLOCK) != 0)
+		return -errno;
+	s->places = accept_places(s, backlog);
+	s->paused = false;
+	return s->places == 0 ? 0 : service_watch(s);
+}
+
+void accept_resize(struct stream *s, int backlog)
+{
+	s->places = accept_places(s, backlog);
+	accept_pace(s);
+}
+
+void accept_end(struct stream *s)
+{
+	list_for_each_safe(early, &s->waiting, struct stream, waits)
+		accept_drop(s, early);
+	if (s->untold != 0)
+		accept_hush(s);
+	s->untold = 0;
+	s->places = 0;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* 0: a request is there; -EAGAIN: none. What is no stream's is refused. */
 static int accept_take_request(struct stream *s, struct request *out)
@@ -40,46 +139,10 @@ static int accept_take_request(struct stream *s, struct request *out)
 	}
 }
 
-/* A thread that waits for a request. Its end is also that of a thread that is cancelled. */
-struct accept_sleep {
-	struct stream *s;
-	struct sleeper me;
-	struct waiter place;
-	bool joined;
-} OWNED_BY(the thread that sleeps);
-
-static void accept_sleep_end(struct accept_sleep *w)
-{
-	if (!w->joined)
-		return;
-	wait_leave(&w->s->rs.waiters, &w->place);
-	sleeper_end(&w->me);
-}
-
-/* Waits for a request, or for the end of the listener. */
-static int accept_wait_request(struct stream *s)
-{
-	struct pollfd fds[1 + SLEEPER_FDS] = { { .fd = s->rs.fd, .events = POLLIN } };
-	struct accept_sleep w CLEANUP(accept_sleep_end) = { .s = s };
-	int err = sleeper_begin(&w.me, SLEEP_LISTEN);
-
-	if (err < 0)
-		return err;
-	wait_join(&s->rs.waiters, &w.place, &w.me);
-	w.joined = true;
-	if (stream_ended(s) & STREAM_CLOSED)
-		return -EBADF;
-	if (stream_phase(s) != STREAM_LISTENING)
-		return 0;
-	err = sleeper_poll(&w.me, fds, 1, 0);
-	return err == -EINTR && sleeper_restarts() ? 0 : err;
-}
-
 /* What a listener's options are to the streams that it accepts. */
-static void accept_inherit(struct stream *s, struct stream *from)
-	NO_THREAD_SAFETY /* `s` is nobody else's */
+static void accept_inherit(struct stream *s, const struct stream *from)
+	NO_THREAD_SAFETY /* `s` is nobody else's, and the caller holds the listener's lock */
 {
-	lock_acquire(&from->conn_lock);
 	s->domain = from->domain;
 	s->want = from->want;
 	s->so_options = from->so_options;
@@ -87,7 +150,6 @@ static void accept_inherit(struct stream *s, struct stream *from)
 	s->ipv6_options = from->ipv6_options;
 	s->linger = from->linger;
 	s->keepalive_s = from->keepalive_s;
-	lock_release(&from->conn_lock);
 	s->told = true;
 }
 
@@ -108,55 +170,204 @@ static int accept_answer(struct stream *s, struct request *request) REQUIRES(s->
 	return rdma_accept(s->id, &request->param) != 0 ? -errno : 0;
 }
 
-/* The stream of a request, or NULL and a negative errno: the request is refused then. */
-static struct stream *accept_adopt(struct stream *listener, struct request *request, int *err)
+/* The request becomes a stream that waits, or is refused. 0 or a negative errno. */
+static int accept_request(struct stream *s, struct request *request) REQUIRES(s->conn_lock)
 {
-	struct rdma_event_channel *channel = stream_channel();
-	struct stream *s = channel != NULL ? stream_new(channel) : NULL;
+	struct stream *early = stream_new(NULL);
+	int err = early == NULL ? -ENOMEM : 0;
 
-	*err = channel != NULL ? -ENOMEM : -errno;
-	if (s == NULL)
-		goto refuse;
-	accept_inherit(s, listener);
-	*err = 0;
-	if (fcntl(channel->fd, F_SETFL, O_NONBLOCK) != 0 ||
-	    rdma_migrate_id(request->id, channel) != 0)
-		*err = -errno;
-	if (*err == 0)
-		*err = table_insert(&s->rs);
-	if (*err == 0)
-		return s;
-	free(s);
-refuse:
+	if (err == 0 && rdma_migrate_id(request->id, s->early) != 0)
+		err = -errno;
+	if (err == 0) {
+		accept_inherit(early, s);
+		lock_acquire(&early->conn_lock);
+		early->id = request->id;
+		early->id->context = early;
+		err = accept_answer(early, request);
+		lock_release(&early->conn_lock);
+	}
+	if (err == 0) {
+		list_push_back(&s->waiting, &early->waits);
+		s->waiting_count++;
+		accept_ring(s);
+		return 0;
+	}
 	(void)rdma_reject(request->id, NULL, 0);
-	rdma_destroy_id(request->id);
-	if (channel != NULL)
-		rdma_destroy_event_channel(channel);
-	return NULL;
+	if (early == NULL || early->id == NULL)
+		rdma_destroy_id(request->id);
+	if (early != NULL)
+		early->rs.ops->free(&early->rs);
+	return err;
 }
 
-/* The new number, or a negative errno. */
-static int accept_one(struct stream *listener, struct request *request)
+/* Accepts requests until `places` streams wait. A client that has gone meanwhile is none; what else
+ * goes wrong the next raccept tells. */
+static void accept_fill(struct stream *s, u32 places) REQUIRES(s->conn_lock)
 {
+	struct request request;
+
+	while (s->waiting_count < places && accept_take_request(s, &request) == 0) {
+		int err = accept_request(s, &request);
+
+		if (err == 0 || err == -EINVAL || err == -EIO)
+			continue;
+		if (s->untold == 0)
+			accept_ring(s);
+		s->untold = -err;
+	}
+}
+
+/* ---- events of the streams that wait --------------------------------------------------------- */
+
+static bool accept_is_refusal(enum rdma_cm_event_type type)
+{
+	return type == RDMA_CM_EVENT_REJECTED || type == RDMA_CM_EVENT_CONNECT_ERROR ||
+	       type == RDMA_CM_EVENT_UNREACHABLE;
+}
+
+/* True: the client has never been connected, nor sent anything. */
+static bool accept_event(struct stream *early, const struct rdma_cm_event *event)
+{
+	bool accepting, failed;
+
+	lock_acquire(&early->conn_lock);
+	accepting = stream_phase(early) == STREAM_ACCEPTING;
+	stream_event(early, event);
+	failed = stream_phase(early) == STREAM_FAILED ||
+		 (accepting && accept_is_refusal(event->event) && !stream_has_data(early));
+	lock_release(&early->conn_lock);
+	return failed;
+}
+
+static void accept_take_early_events(struct stream *s) REQUIRES(s->conn_lock)
+{
+	struct rdma_cm_event *event;
+
+	while (rdma_get_cm_event(s->early, &event) == 0) {
+		struct stream *early = event->id->context;
+		bool failed = accept_event(early, event);
+
+		rdma_ack_cm_event(event);
+		if (failed)
+			accept_drop(s, early);
+	}
+}
+
+void accept_take_events(struct stream *s)
+{
+	if (stream_ended(s) & STREAM_CLOSED)
+		return;
+	accept_take_early_events(s);
+	accept_fill(s, s->places);
+	accept_pace(s);
+}
+
+/* ---- raccept --------------------------------------------------------------------------------- */
+
+/* A thread that waits for a stream. Its end is also that of a thread that is cancelled. */
+struct accept_sleep {
 	struct stream *s;
-	bool keepalive;
-	int err, fd;
+	struct sleeper me;
+	struct waiter place;
+	bool joined;
+} OWNED_BY(the thread that sleeps);
 
-	s = accept_adopt(listener, request, &err);
+static void accept_sleep_end(struct accept_sleep *w)
+{
+	if (!w->joined)
+		return;
+	wait_leave(&w->s->rs.waiters, &w->place);
+	sleeper_end(&w->me);
+}
 
-	if (s == NULL)
+/* Waits for a stream, or for the end of the listener. */
+static int accept_wait(struct stream *s)
+{
+	struct pollfd fds[1 + SLEEPER_FDS] = { { .events = POLLIN } };
+	struct accept_sleep w CLEANUP(accept_sleep_end) = { .s = s };
+	int err = sleeper_begin(&w.me, SLEEP_LISTEN);
+
+	if (err < 0)
 		return err;
-	(void)table_get(s->rs.fd);
-	fd = s->rs.fd;
+	wait_join(&s->rs.waiters, &w.place, &w.me);
+	w.joined = true;
+	if (stream_ended(s) & STREAM_CLOSED)
+		return -EBADF;
+	if (stream_phase(s) != STREAM_LISTENING)
+		return 0;
+	fds[0].fd = accept_fd(s);
+	err = sleeper_poll(&w.me, fds, 1, 0);
+	return err == -EINTR && sleeper_restarts() ? 0 : err;
+}
+
+/* Gives a stream its number. */
+static int accept_number(struct stream *early)
+{
+	struct rdma_event_channel *channel = stream_channel();
+	int err;
+
+	if (channel == NULL)
+		return -errno;
+	if (fcntl(channel->fd, F_SETFL, O_NONBLOCK) != 0 ||
+	    rdma_migrate_id(early->id, channel) != 0) {
+		err = -errno;
+		rdma_destroy_event_channel(channel);
+		return err;
+	}
+	early->channel = channel;
+	early->rs.fd = channel->fd;
+	return table_insert(&early->rs);
+}
+
+/* Without a number it waits on, as by TCP, unless it has just been accepted on demand. */
+static int accept_take_first(struct stream *s, struct stream **out) REQUIRES(s->conn_lock)
+{
+	struct stream *early = list_entry(s->waiting.next, struct stream, waits);
+	int err = accept_number(early);
+
+	if (err == 0) {
+		accept_remove(s, early);
+		*out = early;
+	} else if (s->on_demand || early->channel != NULL) {
+		accept_drop(s, early);
+	}
+	return err;
+}
+
+/* The first stream that waits, with its number; or a negative errno. */
+static int accept_take(struct stream *s, struct stream **out) REQUIRES(s->conn_lock)
+{
+	int err = s->untold;
+
+	if (stream_ended(s) & STREAM_CLOSED)
+		return -EBADF;
+	if (stream_phase(s) != STREAM_LISTENING)
+		return -EINVAL;
+	if (err == 0 && list_empty(&s->waiting)) {
+		accept_take_early_events(s);
+		accept_fill(s, MAX(s->places, 1u));
+		err = s->untold;
+	}
+	if (err != 0) {
+		s->untold = 0;
+		accept_hush(s);
+		return -err;
+	}
+	return list_empty(&s->waiting) ? -EAGAIN : accept_take_first(s, out);
+}
+
+/* From now on the service watches the stream itself. The number, or a negative errno. */
+static int accept_watch(struct stream *s)
+{
+	bool alive;
+	int err, fd = s->rs.fd;
+
+	(void)table_get(fd);
 	lock_acquire(&s->conn_lock);
-	s->id = request->id;
-	s->id->context = s;
-	err = accept_answer(s, request);
-	if (err == 0)
-		err = service_watch(s);
-	keepalive = s->so_options & 1u << SO_KEEPALIVE;
+	err = service_watch(s);
+	alive = (s->so_options & 1u << SO_KEEPALIVE) || s->left_ns != 0;
 	lock_release(&s->conn_lock);
-	if (err == 0 && keepalive)
+	if (err == 0 && alive)
 		err = service_keepalive(s, true);
 	if (err < 0 && table_remove(&s->rs)) {
 		(void)rdma_reject(s->id, NULL, 0);
@@ -167,34 +378,31 @@ static int accept_one(struct stream *listener, struct request *request)
 	return err < 0 ? err : fd;
 }
 
-/* A connection whose client has gone meanwhile is none; the next one is taken. */
 int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len)
 {
-	struct stream *s = stream_of(rs);
-	struct request request;
+	struct stream *s = stream_of(rs), *fresh = NULL;
 	int err;
 
 	for (;;) {
-		if (stream_phase(s) != STREAM_LISTENING)
-			return -EINVAL;
-		err = accept_take_request(s, &request);
-		if (err == -EAGAIN && !rsocket_is_nonblocking(rs, 0)) {
-			err = accept_wait_request(s);
-			if (err == 0)
-				continue;
-		}
+		lock_acquire(&s->conn_lock);
+		err = accept_take(s, &fresh);
+		accept_pace(s);
+		lock_release(&s->conn_lock);
+		if (err == -EAGAIN && !rsocket_is_nonblocking(rs, 0))
+			err = accept_wait(s);
+		else
+			break;
 		if (err < 0)
 			return err;
-		err = accept_one(s, &request);
-		if (err != -EINVAL && err != -EIO)
-			break;
 	}
+	if (err == 0)
+		err = accept_watch(fresh);
 	if (err >= 0 && addr != NULL && len != NULL) {
-		struct rsocket *fresh = table_get(err);
+		struct rsocket *named = table_get(err);
 
-		if (fresh != NULL) {
-			(void)stream_name(fresh, true, addr, len);
-			table_put(fresh);
+		if (named != NULL) {
+			(void)stream_name(named, true, addr, len);
+			table_put(named);
 		}
 	}
 	return err;

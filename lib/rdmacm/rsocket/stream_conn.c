@@ -223,6 +223,8 @@ static int conn_listen(struct stream *s, int backlog) REQUIRES(s->conn_lock)
 		err = service_begin(); /* raccept needs it, and could only refuse the client */
 	if (err == 0 && stream_phase(s) == STREAM_NEW)
 		err = conn_bind(s, &any);
+	if (err == 0)
+		err = accept_begin(s, backlog);
 	if (err == 0 && rdma_listen(s->id, MAX(backlog, 0)) != 0)
 		err = -errno;
 	if (err == 0)
@@ -236,7 +238,9 @@ int stream_listen(struct rsocket *rs, int backlog)
 	int err = 0;
 
 	lock_acquire(&s->conn_lock);
-	if (stream_phase(s) != STREAM_LISTENING)
+	if (stream_phase(s) == STREAM_LISTENING)
+		accept_resize(s, backlog);
+	else
 		err = conn_listen(s, backlog);
 	lock_release(&s->conn_lock);
 	return err;
@@ -249,6 +253,7 @@ int stream_unlisten(struct stream *s)
 	lock_acquire(&s->conn_lock);
 	if (stream_phase(s) == STREAM_LISTENING) {
 		stream_set_phase(s, STREAM_BOUND); /* nobody takes a request any more */
+		accept_end(s);
 		err = conn_renew_id(s);
 		if (err < 0)
 			stream_set_phase(s, STREAM_FAILED);
@@ -358,8 +363,10 @@ static void conn_part(struct stream *s)
  * yet. */
 static bool conn_waits_for_device(struct stream *s) REQUIRES(s->conn_lock)
 {
+	bool waits = s->rs.fd < 0; /* raccept begins it */
+
 	if (!s->near || s->left_ns != 0 || (stream_ended(s) & STREAM_NO_CONTROL) ||
-	    stream_has_parted(s) || service_keepalive(s, true) < 0)
+	    stream_has_parted(s) || (!waits && service_keepalive(s, true) < 0))
 		return false;
 	s->left_ns = clock_now_ns();
 	return true;
@@ -425,7 +432,7 @@ static int conn_event_error(const struct rdma_cm_event *event)
 	return event->status < 0 ? event->status : -ETIMEDOUT;
 }
 
-static void conn_event(struct stream *s, const struct rdma_cm_event *event) REQUIRES(s->conn_lock)
+void stream_event(struct stream *s, const struct rdma_cm_event *event)
 {
 	if (event->id != s->id)
 		return; /* of an earlier attempt */
@@ -469,9 +476,10 @@ void stream_take_events(struct stream *s)
 	struct rdma_cm_event *event;
 
 	lock_acquire(&s->conn_lock);
-	/* the requests of a listener, which may have tried to connect before, are raccept's */
+	if (stream_phase(s) == STREAM_LISTENING)
+		accept_take_events(s);
 	while (stream_phase(s) != STREAM_LISTENING && rdma_get_cm_event(s->channel, &event) == 0) {
-		conn_event(s, event);
+		stream_event(s, event);
 		rdma_ack_cm_event(event);
 	}
 	lock_release(&s->conn_lock);

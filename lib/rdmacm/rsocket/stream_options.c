@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "anyverbs/rsocket.h"
 #include "stream.h"
 #include "user.h"
 
@@ -208,6 +209,11 @@ static int option_set_rdma(struct stream *s, int name, const void *value, sockle
 	case RDMA_IOMAPSIZE:
 		s->want.iomaps = iomaps_round((u32)MAX(number, 0));
 		return 0;
+	case RDMA_ACCEPT_ON_DEMAND:
+		if (phase == STREAM_LISTENING)
+			return -EINVAL;
+		s->on_demand = number != 0;
+		return 0;
 	default:
 		return -ENOTSUP;
 	}
@@ -381,6 +387,8 @@ static int option_get_rdma(struct stream *s, int name, void *value, socklen_t *l
 		return option_give_int(value, len, made ? s->sq_inline : s->want.inline_bytes);
 	case RDMA_IOMAPSIZE:
 		return option_give_int(value, len, s->want.iomaps);
+	case RDMA_ACCEPT_ON_DEMAND:
+		return option_give_int(value, len, s->on_demand);
 	case RDMA_ROUTE:
 		return option_get_route(s, value, len);
 	default:
