@@ -114,10 +114,12 @@ struct stream {
 	u32 places GUARDED_BY(conn_lock); /* the service accepts while fewer wait */
 	bool paused GUARDED_BY(conn_lock); /* all are taken: the service hears of no requests */
 	int untold GUARDED_BY(conn_lock); /* errno that raccept is to tell; 0: none */
+	bool limits_silence GUARDED_BY(conn_lock); /* on the service's list for that */
 	bool on_demand WRITTEN_UNDER(conn_lock); /* raccept accepts. Fixed before it listens */
 	int bell FIXED; /* semaphore of what waits, and `untold`; since rlisten, before that -1 */
 	struct rdma_event_channel *early FIXED; /* of the ids of `waiting`; likewise, NULL */
 	struct list_head waits OWNED_BY(conn_lock of its listener);
+	u64 answered_ns OWNED_BY(conn_lock of its listener); /* of one that waits */
 
 	/* ---- made with the queue pair, and then fixed ---- */
 	struct rsocket_cq cq GUARDS_ITSELF;
@@ -260,6 +262,9 @@ void accept_resize(struct stream *s, int backlog) REQUIRES(s->conn_lock);
 void accept_end(struct stream *s) REQUIRES(s->conn_lock);
 /* What the service does for a listener. */
 void accept_take_events(struct stream *s) REQUIRES(s->conn_lock);
+/* At times, on the service's thread: drops clients that have been silent for too long. *next_ns: no
+ * later than when it is to be called again. */
+void accept_limit_silence(struct stream *s, u64 now_ns, u64 *next_ns);
 /* The descriptor of a listener that is readable while raccept has something to take. */
 static inline int accept_fd(const struct stream *s)
 {

@@ -18,6 +18,9 @@
 #include "stream.h"
 
 enum { ACCEPT_PLACES_MOST = 128 };
+/* How long a client that was answered may hold a place without a word, as by TCP. The CM's own
+ * limit is the client's to prolong (MRA). */
+#define ACCEPT_SILENCE_NS (60 * NS_PER_S)
 #define ACCEPT_BYTES_MOST (128ull << 20) /* of the buffers of all places, unless there is one */
 
 /* A request, taken from its event. */
@@ -107,6 +110,9 @@ void accept_end(struct stream *s)
 		accept_drop(s, early);
 	if (s->untold != 0)
 		accept_hush(s);
+	if (s->limits_silence)
+		(void)service_keepalive(s, false);
+	s->limits_silence = false;
 	s->untold = 0;
 	s->places = 0;
 }
@@ -187,9 +193,12 @@ static int accept_request(struct stream *s, struct request *request) REQUIRES(s-
 		lock_release(&early->conn_lock);
 	}
 	if (err == 0) {
+		early->answered_ns = clock_now_ns();
 		list_push_back(&s->waiting, &early->waits);
 		s->waiting_count++;
 		accept_ring(s);
+		if (!s->limits_silence && !s->on_demand)
+			s->limits_silence = service_keepalive(s, true) == 0;
 		return 0;
 	}
 	(void)rdma_reject(request->id, NULL, 0);
@@ -260,6 +269,43 @@ void accept_take_events(struct stream *s)
 	accept_take_early_events(s);
 	accept_fill(s, s->places);
 	accept_pace(s);
+}
+
+/* The time at which the first client that has not completed its connection has been silent for too
+ * long; UINT64_MAX: there is none. Clients for whom it has come are dropped. */
+static u64 accept_drop_silent(struct stream *s, u64 now_ns) REQUIRES(s->conn_lock)
+{
+	u64 first = UINT64_MAX;
+
+	list_for_each_safe(early, &s->waiting, struct stream, waits) {
+		u64 due = early->answered_ns + ACCEPT_SILENCE_NS;
+
+		if (stream_phase(early) != STREAM_ACCEPTING)
+			continue;
+		if (now_ns >= due)
+			accept_drop(s, early);
+		else
+			first = MIN(first, due);
+	}
+	return first;
+}
+
+void accept_limit_silence(struct stream *s, u64 now_ns, u64 *next_ns)
+{
+	u64 due;
+
+	lock_acquire(&s->conn_lock);
+	if (s->limits_silence) {
+		due = accept_drop_silent(s, now_ns);
+		s->limits_silence = due != UINT64_MAX;
+		if (!s->limits_silence) {
+			(void)service_keepalive(s, false);
+			due = now_ns; /* the list has changed: once more */
+		}
+		accept_pace(s);
+		*next_ns = MIN(*next_ns, due);
+	}
+	lock_release(&s->conn_lock);
 }
 
 /* ---- raccept --------------------------------------------------------------------------------- */
