@@ -452,6 +452,39 @@ static void dgram__forgets_peers_beyond_its_limit(void **state)
 	end_pair(&p);
 }
 
+/* A message that says a queue pair at another host than it comes from changes nothing: the UDP
+ * sockets go on to carry what is sent there. */
+static void dgram__believes_no_message_that_names_another_host(void **state)
+{
+	static const uint8_t elsewhere[4] = { 10, 98, 0, 3 };
+	struct pollfd wait = { .fd = plain(), .events = POLLIN };
+	uint8_t hello[16], got[64];
+	struct sockaddr_in name;
+	socklen_t size = sizeof(name);
+	struct pair p;
+
+	make_pair(&p);
+	assert_int_equal(getsockname(wait.fd, (struct sockaddr *)&name, &size), 0);
+	make_hello(hello, 7);
+	memcpy(hello + 12, elsewhere, sizeof(elsewhere));
+	assert_int_equal(sendto(wait.fd, hello, 16, 0, (struct sockaddr *)&p.b_name,
+				sizeof(p.b_name)),
+			 16);
+	make_hello(hello, 0); /* behind it, and answered */
+	memcpy(hello + 12, elsewhere, sizeof(elsewhere));
+	assert_int_equal(sendto(wait.fd, hello, 16, 0, (struct sockaddr *)&p.b_name,
+				sizeof(p.b_name)),
+			 16);
+	assert_int_equal(poll(&wait, 1, SOON_MS), 1);
+	assert_int_equal(recv(wait.fd, got, sizeof(got), 0), 16);
+	assert_int_equal(sent(p.b, "here", 4, &name), 4);
+	assert_int_equal(poll(&wait, 1, SOON_MS), 1);
+	assert_int_equal(recv(wait.fd, got, sizeof(got), 0), 16 + 4);
+	assert_memory_equal(got + 16, "here", 4);
+	close(wait.fd);
+	end_pair(&p);
+}
+
 /* ---- ... and their queue pairs ---- */
 
 struct foe {
@@ -576,6 +609,7 @@ int main(void)
 		cmocka_unit_test(dgram__options),
 		cmocka_unit_test(dgram__survives_noise_on_its_udp_socket),
 		cmocka_unit_test(dgram__forgets_peers_beyond_its_limit),
+		cmocka_unit_test(dgram__believes_no_message_that_names_another_host),
 		cmocka_unit_test(dgram__drops_ud_messages_without_a_header),
 	};
 

@@ -49,6 +49,7 @@ struct dgram_qp {
 	u32 room FIXED;	      /* the largest UD message, header included */
 	u32 inline_bytes FIXED;
 	u8 gid_index FIXED;
+	u32 gids FIXED; /* entries of the port's table, 256 at most */
 	bool infiniband FIXED; /* its port is one of InfiniBand, and no address is a GID */
 	/* what peers are told: the GID; of an InfiniBand port its address, as a GID */
 	u8 gid[16] OWNED_BY(dgram.lock);
@@ -133,6 +134,9 @@ int dgram_qp_send(struct dgram_qp *qp, const struct dgram_peer *peer, const stru
 /* The queue pair is to reach a peer: what peers are told names its port to other hosts, too. May
  * block on InfiniBand. */
 void dgram_qp_name(struct dgram_qp *qp, const union dgram_addr *peer);
+/* Whether a queue pair of this host may tell the GID (dgram_qp.gid): the port has it, or a port of
+ * another node may have it, or it may be the address of an InfiniBand port. */
+bool dgram_qp_has_near(const struct dgram_qp *qp, const u8 gid[16]);
 /* An address handle for what a peer has told of itself (dgram_qp.gid). NULL: there is no way. May
  * block on InfiniBand: asks the SA. */
 struct ibv_ah *dgram_qp_ah(struct dgram_qp *qp, const u8 gid[16]);
@@ -144,7 +148,8 @@ void dgram_peers_init(struct dgram *d) REQUIRES(d->lock);
  * NULL, at the address that the host's routes prefer. 0 or a negative errno. */
 int dgram_peer_get(struct dgram *d, const union dgram_addr *addr, const union dgram_addr *local,
 		   struct dgram_peer **out) REQUIRES(d->lock);
-/* A message of its UDP socket says where the peer's queue pair is. May block, as dgram_qp_ah. */
+/* A message of its UDP socket says where the peer's queue pair is; ignored if that is elsewhere
+ * than the peer. May block, as dgram_qp_ah. */
 void dgram_peer_learn(struct dgram_peer *peer, const struct dgram_hello *hello);
 void dgram_peers_destroy(struct dgram *d) REQUIRES(d->lock);
 

@@ -111,16 +111,38 @@ int dgram_peer_get(struct dgram *d, const union dgram_addr *addr, const union dg
 	return 0;
 }
 
-void dgram_peer_learn(struct dgram_peer *peer, const struct dgram_hello *hello)
+static bool peer_is_loopback(const union dgram_addr *addr)
+{
+	union dgram_addr a = dgram_addr_unmapped(addr);
+
+	if (a.sa.sa_family == AF_INET)
+		return ntohl(a.in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return IN6_IS_ADDR_LOOPBACK(&a.in6.sin6_addr);
+}
+
+/* The GID of the peer's queue pair. A message that says another one than it comes from may be
+ * forged, to divert what is sent to the peer. Only this host sends from a loopback address, which
+ * is no GID: its queue pairs have any GID of the host. False: nothing is learned of the message. */
+static bool peer_take_gid(const struct dgram_peer *peer, const struct dgram_hello *hello,
+			  u8 gid[16])
 {
 	static const u8 none[16];
+
+	dgram_addr_gid(&peer->addr, gid);
+	if (memcmp(hello->gid, none, sizeof(none)) == 0 ||
+	    memcmp(hello->gid, gid, sizeof(none)) == 0)
+		return true;
+	memcpy(gid, hello->gid, sizeof(none));
+	return peer_is_loopback(&peer->addr) && dgram_qp_has_near(peer->qp, gid);
+}
+
+void dgram_peer_learn(struct dgram_peer *peer, const struct dgram_hello *hello)
+{
 	struct ibv_ah *ah;
 	u8 gid[16];
 
-	if (memcmp(hello->gid, none, sizeof(none)) != 0)
-		memcpy(gid, hello->gid, sizeof(gid));
-	else
-		dgram_addr_gid(&peer->addr, gid);
+	if (!peer_take_gid(peer, hello, gid))
+		return;
 	peer->qpn = hello->qpn;
 	if (peer->ah != NULL && memcmp(gid, peer->gid, sizeof(gid)) == 0)
 		return;

@@ -57,21 +57,40 @@ static int qp_make_buffers(struct dgram_qp *qp)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-static int qp_find_gid(struct dgram_qp *qp, int entries)
+/* The index of a GID of the port, or -EADDRNOTAVAIL. */
+static int qp_gid_index(const struct dgram_qp *qp, const u8 wanted[16])
 {
 	union ibv_gid gid;
 
-	memcpy(qp->gid, qp->id->route.addr.addr.ibaddr.sgid.raw, sizeof(qp->gid));
-	for (int i = 0; i < MIN(entries, UINT8_MAX + 1); i++) {
-		if (ibv_query_gid(qp->id->verbs, qp->id->port_num, i, &gid) != 0 ||
-		    memcmp(gid.raw, qp->gid, sizeof(qp->gid)) != 0)
-			continue;
-		qp->gid_index = (u8)i;
-		if (qp->infiniband)
-			dgram_addr_gid(&qp->local, qp->gid);
-		return 0;
+	for (u32 i = 0; i < qp->gids; i++) {
+		if (ibv_query_gid(qp->id->verbs, qp->id->port_num, (int)i, &gid) == 0 &&
+		    memcmp(gid.raw, wanted, sizeof(gid.raw)) == 0)
+			return (int)i;
 	}
 	return -EADDRNOTAVAIL;
+}
+
+static int qp_find_gid(struct dgram_qp *qp)
+{
+	int index;
+
+	memcpy(qp->gid, qp->id->route.addr.addr.ibaddr.sgid.raw, sizeof(qp->gid));
+	index = qp_gid_index(qp, qp->gid);
+	if (index < 0)
+		return index;
+	qp->gid_index = (u8)index;
+	if (qp->infiniband)
+		dgram_addr_gid(&qp->local, qp->gid);
+	return 0;
+}
+
+bool dgram_qp_has_near(const struct dgram_qp *qp, const u8 gid[16])
+{
+	union dgram_addr addr = dgram_addr_from_gid(gid);
+	bool loopback = addr.sa.sa_family == AF_INET &&
+			ntohl(addr.in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+
+	return qp->infiniband || loopback || qp_gid_index(qp, gid) >= 0;
 }
 
 /* An id of a loopback address has a device once it is resolved; the same address as destination
@@ -107,7 +126,8 @@ static int qp_bind(struct dgram_qp *qp)
 	mtu = 128u << port.active_mtu;
 	qp->slot_bytes = GRH_BYTES + MAX(mtu, (u32)DGRAM_BYTES);
 	qp->room = MIN(mtu, (u32)DGRAM_BYTES);
-	return qp_find_gid(qp, port.gid_tbl_len);
+	qp->gids = (u32)MIN(MAX(port.gid_tbl_len, 0), UINT8_MAX + 1);
+	return qp_find_gid(qp);
 }
 
 static int qp_make(struct dgram *d, struct dgram_qp *qp) REQUIRES(d->lock)
