@@ -80,6 +80,11 @@ void cm_destroy(struct cm *cm);
 /* Returns when the MADs that the caller's last call for the id has sent are on their way: the
  * process may end then. May block; not on the queue of the MAD layer, nor in a handler. */
 void cm_flush(struct ib_cm_id *cm_id);
+/* The next REP of the id is sent once a second, four times at most, whatever the REQ says, and then
+ * the connection has failed. For a server that keeps little room for clients that it has not heard
+ * again: the source of a REQ may be forged. False: this one has come from this host, where it is
+ * not, and nothing changes. */
+bool cm_answer_briefly(struct ib_cm_id *cm_id);
 
 /* Lets ids of dev->ib be created. The device stays until cm_device_remove. */
 void cm_device_add(struct cm *cm, struct cm_device *dev);

@@ -111,6 +111,8 @@ struct cm_id {
 	u16 pkey;
 	u8 path_mtu, responder_resources, initiator_depth, retry_count, rnr_retry_count;
 	u8 max_cm_retries, remote_response_timeout, target_ack_delay;
+	bool near; /* its REQ has come from this host */
+	bool brief; /* cm_answer_briefly */
 	bool peer_to_peer;
 	bool peer_known; /* the node steers REQs for peer_service here, for this id */
 	u64 peer_service;

@@ -7,6 +7,10 @@
 
 #include "cm/ib/cm_priv.h"
 
+/* cm_answer_briefly */
+#define CM_BRIEF_NS NS_PER_S
+enum { CM_BRIEF_RETRIES = 3 };
+
 /* ---- headers of messages --------------------------------------------------------------------- */
 
 struct cm_msg cm_msg_for(const struct cm_id *id, enum cm_attr attr)
@@ -209,6 +213,7 @@ static void cm_req_take(struct cm *cm, struct cm_id *id, const struct cm_receive
 	const struct cm_req_msg *m = &r->msg->req;
 
 	id->passive = true;
+	id->near = cm_gid_is_own(cm, &r->a->sgid);
 	id->tid = id->req_tid = r->msg->tid;
 	id->pub.remote_id = htobe32(m->local_id);
 	id->pub.service_id = htobe64(m->service_id);
@@ -435,6 +440,24 @@ static void cm_rep_format(const struct cm_id *id, const struct ib_cm_rep_param *
 	cm_msg_fill_private(msg, p->private_data, p->private_data_len);
 }
 
+bool cm_answer_briefly(struct ib_cm_id *cm_id)
+{
+	struct cm_id *id = cm_id_of(cm_id);
+	bool brief;
+
+	cm_enter(id->cm);
+	brief = id->brief = !id->near;
+	cm_leave(id->cm);
+	return brief;
+}
+
+static void cm_rep_start(struct cm *cm, struct cm_id *id, const struct cm_msg *msg)
+	REQUIRES(&cm->lock)
+{
+	cm_request_start(cm, id, msg, id->brief ? CM_BRIEF_NS : id->timeout_ns,
+			 id->brief ? CM_BRIEF_RETRIES : id->max_cm_retries);
+}
+
 int ib_send_cm_rep(struct ib_cm_id *cm_id, struct ib_cm_rep_param *p)
 {
 	struct cm_id *id = cm_id_of(cm_id);
@@ -457,7 +480,7 @@ int ib_send_cm_rep(struct ib_cm_id *cm_id, struct ib_cm_rep_param *p)
 		id->initiator_depth = p->initiator_depth;
 		id->responder_resources = p->responder_resources;
 		cm_rep_format(id, p, &msg);
-		cm_request_start(cm, id, &msg, id->timeout_ns, id->max_cm_retries);
+		cm_rep_start(cm, id, &msg);
 	}
 	cm_leave(cm);
 	return err;

@@ -224,6 +224,41 @@ static void connect__no_rtu_ends_after_all_retries(void **state)
 	assert_int_equal(trio.server.id->state, IB_CM_IDLE);
 }
 
+/* Timeout and retries of the REQ do not count: 0 and 31 stand for 4 us and 2 hours. */
+static void connect__a_brief_answer_is_sent_four_times_in_four_seconds(void **state)
+{
+	static const u8 timeouts[] = { 0, 13, 31 };
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_LEN(timeouts); i++) {
+		struct ib_sa_path_rec path = net_path(0, 1);
+		struct ib_cm_req_param req = net_req(&path, SERVICE);
+
+		memset(net.sent, 0, sizeof(net.sent));
+		memset(trio.server.seen, 0, sizeof(trio.server.seen));
+		req.local_cm_response_timeout = timeouts[i];
+		req.qp_num = 0x1111 + i;
+		assert_int_equal(ib_send_cm_req(trio.client.id, &req), 0);
+		net_run_for(NS_PER_MS);
+		net.cut = true;
+		cm_answer_briefly(trio.server.id);
+		assert_int_equal(pair_answer(), 0);
+		net_run_for(4 * NS_PER_S - NS_PER_MS);
+		assert_int_equal(net.sent[CM_REP], 4);
+		assert_int_equal(trio.server.seen[IB_CM_REP_ERROR], 0);
+		net_run_for(2 * NS_PER_MS);
+		assert_int_equal(net.sent[CM_REP], 4);
+		assert_int_equal(trio.server.seen[IB_CM_REP_ERROR], 1);
+		net.cut = false;
+		ib_destroy_cm_id(trio.server.id);
+		ib_destroy_cm_id(trio.client.id);
+		net_run_for(NS_PER_S);
+		trio.client = net_end_create(0);
+		net_end_bind(&trio.client);
+	}
+	trio.server.id = NULL;
+}
+
 static void connect__first_data_before_the_rtu(void **state)
 {
 	(void)state;
@@ -794,6 +829,7 @@ int main(void)
 		PAIR(connect__lost_messages),
 		PAIR(connect__no_answer_ends_after_all_retries),
 		PAIR(connect__no_rtu_ends_after_all_retries),
+		PAIR(connect__a_brief_answer_is_sent_four_times_in_four_seconds),
 		PAIR(connect__first_data_before_the_rtu),
 		PAIR(connect__calls_out_of_turn),
 		PAIR(reject__reason_information_and_private_data_arrive),

@@ -347,5 +347,7 @@ void cma_qp_to_err(struct cma_id *id);
 /* Returns when the MADs that the caller's last call for the id has sent are on their way. May
  * block; not in a handler. */
 void cma_flush(struct rdma_cm_id *cm_id);
+/* As cm_answer_briefly, before rdma_accept. */
+bool cma_answer_briefly(struct rdma_cm_id *cm_id);
 
 #endif

@@ -233,6 +233,16 @@ void cma_flush(struct rdma_cm_id *cm_id)
 	cma_device_release(d);
 }
 
+bool cma_answer_briefly(struct rdma_cm_id *cm_id)
+{
+	struct ib_cm_id *ib;
+	struct cma_device *d = cma_device_hold_ib(cma_id(cm_id), &ib);
+	bool brief = ib != NULL && !cma_is_datagram(cm_id) && cm_answer_briefly(ib);
+
+	cma_device_release(d);
+	return brief;
+}
+
 int rdma_reject(struct rdma_cm_id *cm_id, const void *private_data, u8 private_data_len, u8 reason)
 {
 	struct cma_id *id = cma_id(cm_id);

@@ -593,6 +593,11 @@ int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn)
 	return ucma_accept_request(id, &param);
 }
 
+bool ucma_answer_briefly(struct ucma_id *id)
+{
+	return ucma_check(id) == 0 && cma_answer_briefly(id->cm);
+}
+
 int ucma_reject(struct ucma_id *id, const void *data, u8 len, u8 reason)
 {
 	int err = ucma_check(id);

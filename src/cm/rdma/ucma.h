@@ -106,6 +106,10 @@ AV_EXPORT int ucma_listen(struct ucma_id *id, int backlog);
 /* NULL: completes a connection after CONNECT_RESPONSE. Else the id is a request's, of which no
  * event comes before this has succeeded; -EINVAL: its connection has ended. */
 AV_EXPORT int ucma_accept(struct ucma_id *id, const struct ucma_conn *conn);
+/* What ucma_accept answers is sent once a second, four times at most, and then the connection has
+ * failed, whatever the request says. False: the request has come from this host, so that its source
+ * is not forged, and nothing changes. */
+AV_EXPORT bool ucma_answer_briefly(struct ucma_id *id);
 AV_EXPORT int ucma_reject(struct ucma_id *id, const void *data, u8 len, u8 reason);
 AV_EXPORT int ucma_disconnect(struct ucma_id *id);
 AV_EXPORT int ucma_notify(struct ucma_id *id, u32 event);

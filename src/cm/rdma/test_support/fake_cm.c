@@ -95,6 +95,12 @@ void cm_flush(struct ib_cm_id *cm_id)
 	(void)cm_id;
 }
 
+bool cm_answer_briefly(struct ib_cm_id *cm_id)
+{
+	(void)cm_id;
+	return true;
+}
+
 int ib_send_cm_rej(struct ib_cm_id *cm_id, enum ib_cm_rej_reason reason, void *ari, u8 ari_length,
 		   const void *private_data, u8 private_data_len)
 {
