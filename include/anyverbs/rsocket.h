@@ -7,7 +7,8 @@
 #endif
 
 /* SOL_RDMA, before rlisten: an int other than 0 leaves requests to raccept, one each. Their clients
- * are not connected before, and find another listener if this one ends without having called it. */
+ * are not connected before, and find another listener if this one ends without having called it.
+ * 0 ends that, also of an rsocket that listens. */
 enum { RDMA_ACCEPT_ON_DEMAND = 0x4156 };
 
 #endif

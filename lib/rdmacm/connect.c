@@ -163,6 +163,11 @@ AV_EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data,
 	return reject(id, private_data, private_data_len, IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED);
 }
 
+bool connect_answer_briefly(struct rdma_cm_id *id)
+{
+	return ucma_answer_briefly(door_id(id)->ucma);
+}
+
 AV_EXPORT int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 {
 	return door_result(ucma_notify(door_id(id)->ucma, event));

@@ -115,6 +115,10 @@ int id_query(struct door_id *id);
  * and errno. Of others 0 at once. */
 int id_complete(struct door_id *id);
 
+/* ---- connect.c ---- */
+/* As ucma_answer_briefly, before rdma_accept. */
+bool connect_answer_briefly(struct rdma_cm_id *id);
+
 /* ---- mcast.c ---- */
 struct door_mcast;
 /* A new id has joined none. */

@@ -198,6 +198,7 @@ struct stream *stream_new(struct rdma_event_channel *channel) NO_THREAD_SAFETY /
 	rsocket_init(&s->rs, &stream_ops, SOCK_STREAM);
 	s->rs.fd = channel != NULL ? channel->fd : -1;
 	list_init(&s->mappings);
+	list_init(&s->asking);
 	list_init(&s->waiting);
 	s->want = (struct stream_sizes){ .send_bytes = stream_buffer_size(d->send_bytes),
 					 .recv_bytes = stream_buffer_size(d->receive_bytes),

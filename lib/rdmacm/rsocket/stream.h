@@ -109,17 +109,22 @@ struct stream {
 	u64 left_ns GUARDED_BY(conn_lock); /* when a near peer left without a word; 0: not so */
 
 	/* ---- a listener (stream_accept.c) ---- */
-	struct list_head waiting GUARDED_BY(conn_lock); /* for raccept: streams, by `waits` */
-	u32 waiting_count GUARDED_BY(conn_lock);
+	/* Streams, by `waits`: answered, and not heard of again, oldest first; for raccept. */
+	struct list_head asking GUARDED_BY(conn_lock), waiting GUARDED_BY(conn_lock);
+	u32 asking_count GUARDED_BY(conn_lock), waiting_count GUARDED_BY(conn_lock);
+	u32 answers GUARDED_BY(conn_lock); /* the most that may be `asking` */
+	struct request *held GUARDED_BY(conn_lock); /* found no place; NULL: none */
+	int backlog GUARDED_BY(conn_lock); /* of rlisten */
 	u32 places GUARDED_BY(conn_lock); /* the service accepts while fewer wait */
 	bool paused GUARDED_BY(conn_lock); /* all are taken: the service hears of no requests */
 	int untold GUARDED_BY(conn_lock); /* errno that raccept is to tell; 0: none */
 	bool limits_silence GUARDED_BY(conn_lock); /* on the service's list for that */
-	bool on_demand WRITTEN_UNDER(conn_lock); /* raccept accepts. Fixed before it listens */
+	bool on_demand WRITTEN_UNDER(conn_lock); /* raccept accepts */
 	int bell FIXED; /* semaphore of what waits, and `untold`; since rlisten, before that -1 */
 	struct rdma_event_channel *early FIXED; /* of the ids of `waiting`; likewise, NULL */
 	struct list_head waits OWNED_BY(conn_lock of its listener);
-	u64 answered_ns OWNED_BY(conn_lock of its listener); /* of one that waits */
+	bool asks OWNED_BY(conn_lock of its listener); /* on `asking` */
+	u64 answered_ns OWNED_BY(conn_lock of its listener);
 
 	/* ---- made with the queue pair, and then fixed ---- */
 	struct rsocket_cq cq GUARDS_ITSELF;
@@ -256,14 +261,19 @@ void stream_event(struct stream *s, const struct rdma_cm_event *event) REQUIRES(
 /* ---- stream_accept.c ---- */
 /* The listener is about to listen: the service accepts what comes. 0 or a negative errno. */
 int accept_begin(struct stream *s, int backlog) REQUIRES(s->conn_lock);
+/* How many clients are answered at a time, and how many requests the CM keeps unanswered. */
+u32 accept_answers(int backlog);
 /* rlisten once more. */
 void accept_resize(struct stream *s, int backlog) REQUIRES(s->conn_lock);
+/* From now on the service accepts for a listener that was to accept on demand. 0 or a negative
+ * errno. */
+int accept_in_background(struct stream *s) REQUIRES(s->conn_lock);
 /* Ends all streams that wait. */
 void accept_end(struct stream *s) REQUIRES(s->conn_lock);
 /* What the service does for a listener. */
 void accept_take_events(struct stream *s) REQUIRES(s->conn_lock);
-/* At times, on the service's thread: drops clients that have been silent for too long. *next_ns: no
- * later than when it is to be called again. */
+/* At times, on the service's thread: takes a client's first packet for its word, and drops clients
+ * that have been silent for too long. *next_ns: no later than when it is to be called again. */
 void accept_limit_silence(struct stream *s, u64 now_ns, u64 *next_ns);
 /* The descriptor of a listener that is readable while raccept has something to take. */
 static inline int accept_fd(const struct stream *s)
@@ -281,6 +291,8 @@ void stream_hello(struct stream *s, struct stream_hello *out);
 void stream_begin(struct stream *s, const struct stream_hello *peer);
 /* Takes completions, gives credits. */
 void stream_drive(struct stream *s);
+/* Has the peer of a stream that is being accepted sent anything? */
+bool stream_hears(struct stream *s);
 /* Sends a control message behind all data; waits for room. 0 or a negative errno: -ETIMEDOUT. */
 int stream_control(struct stream *s, enum stream_control what);
 /* Both ends have said their last, and this end's has arrived: what happens to the connection then

@@ -1,10 +1,13 @@
 /* stream_accept.c: a listener's requests become streams. The service's thread accepts them as they
  * come, so that a client is connected before raccept is called; raccept gives them their numbers.
  *
- * A listener has so many places for streams that raccept has not taken. When all are taken, further
- * requests stay on the CM's channel, whose backlog is bounded, too. The CM's ids of such streams
- * have a channel of their own: their events are heard also while requests wait. A client that is
- * refused, or does not answer, gives its place back.
+ * A request costs its sender one packet, whose source may be forged. So a stream that was answered
+ * is *asking* until its client is heard again: its RTU, or its first packet. Few ask at a time, for
+ * four seconds each, and the oldest gives way to a new request. What has been heard, and what comes
+ * from this host, *waits* for raccept. While all places of those are taken, further requests stay
+ * on the CM's channel, whose backlog is bounded, too. The CM's ids of all such streams have a
+ * channel of their own: their events are heard also while requests wait. A client that is refused
+ * gives its place back.
  *
  * In:    requests of the CM                Out: numbers of streams
  * Runs:  the service's thread (service.c), the application's threads
@@ -14,13 +17,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "../door.h"
 #include "base/fd.h"
 #include "stream.h"
 
 enum { ACCEPT_PLACES_MOST = 128 };
-/* How long a client that was answered may hold a place without a word, as by TCP. The CM's own
- * limit is the client's to prolong (MRA). */
-#define ACCEPT_SILENCE_NS (60 * NS_PER_S)
+/* How long a client that was answered may ask: as long as the CM repeats a brief answer. The CM's
+ * own limit is the client's to prolong (MRA). */
+#define ACCEPT_SILENCE_NS (4 * NS_PER_S)
+#define ACCEPT_LOOK_NS (100 * NS_PER_MS) /* for first packets of clients whose RTU is lost */
 #define ACCEPT_BYTES_MOST (128ull << 20) /* of the buffers of all places, unless there is one */
 
 /* A request, taken from its event. */
@@ -32,15 +37,24 @@ struct request {
 
 /* ---- the streams that wait for raccept ------------------------------------------------------- */
 
-static u32 accept_places(const struct stream *s, int backlog) REQUIRES(s->conn_lock)
+u32 accept_answers(int backlog)
+{
+	if (backlog < 0 || backlog > ACCEPT_PLACES_MOST)
+		return ACCEPT_PLACES_MOST;
+	return MAX((u32)backlog, 1u);
+}
+
+static void accept_set_places(struct stream *s, int backlog) REQUIRES(s->conn_lock)
 {
 	u64 each = (u64)s->want.send_bytes + s->want.recv_bytes;
 	u32 most = (u32)MAX(MIN(ACCEPT_BYTES_MOST / each, (u64)ACCEPT_PLACES_MOST), 1ull);
 
-	if (s->on_demand)
-		return 0;
+	s->backlog = backlog;
+	s->answers = MIN(accept_answers(backlog), most);
 	/* as by TCP, one more than the backlog */
-	return backlog < 0 || (u32)backlog >= most ? most : (u32)backlog + 1;
+	s->places = backlog < 0 || (u32)backlog >= most ? most : (u32)backlog + 1;
+	if (s->on_demand)
+		s->places = 0;
 }
 
 /* The descriptor that tells of waiting streams counts them. */
@@ -61,8 +75,37 @@ static void accept_hush(const struct stream *s)
 static void accept_remove(struct stream *s, struct stream *early) REQUIRES(s->conn_lock)
 {
 	list_remove(&early->waits);
+	if (early->asks) {
+		s->asking_count--;
+		return;
+	}
 	s->waiting_count--;
 	accept_hush(s);
+}
+
+/* Behind all that wait: for raccept. */
+static void accept_wait_for_number(struct stream *s, struct stream *early) REQUIRES(s->conn_lock)
+{
+	early->asks = false;
+	list_push_back(&s->waiting, &early->waits);
+	s->waiting_count++;
+	accept_ring(s);
+}
+
+static void accept_ask(struct stream *s, struct stream *early) REQUIRES(s->conn_lock)
+{
+	early->answered_ns = clock_now_ns();
+	list_push_back(&s->asking, &early->waits);
+	s->asking_count++;
+	if (!s->limits_silence)
+		s->limits_silence = service_keepalive(s, true) == 0;
+}
+
+/* Its client has been heard again. */
+static void accept_confirm(struct stream *s, struct stream *early) REQUIRES(s->conn_lock)
+{
+	accept_remove(s, early);
+	accept_wait_for_number(s, early);
 }
 
 static void accept_drop(struct stream *s, struct stream *early) REQUIRES(s->conn_lock)
@@ -93,21 +136,48 @@ int accept_begin(struct stream *s, int backlog)
 		s->early = rdma_create_event_channel();
 	if (s->early == NULL || fcntl(s->early->fd, F_SETFL, O_NONBLOCK) != 0)
 		return -errno;
-	s->places = accept_places(s, backlog);
+	accept_set_places(s, backlog);
 	s->paused = false;
 	return s->places == 0 ? 0 : service_watch(s);
 }
 
 void accept_resize(struct stream *s, int backlog)
 {
-	s->places = accept_places(s, backlog);
+	accept_set_places(s, backlog);
 	accept_pace(s);
+}
+
+int accept_in_background(struct stream *s)
+{
+	int err;
+
+	if (!s->on_demand)
+		return 0;
+	err = service_watch(s);
+	if (err < 0)
+		return err;
+	s->on_demand = false;
+	accept_set_places(s, s->backlog);
+	wait_wake(&s->rs.waiters); /* for another descriptor */
+	return 0;
+}
+
+static void accept_refuse(struct request *request)
+{
+	(void)rdma_reject(request->id, NULL, 0);
+	rdma_destroy_id(request->id);
 }
 
 void accept_end(struct stream *s)
 {
+	list_for_each_safe(asking, &s->asking, struct stream, waits)
+		accept_drop(s, asking);
 	list_for_each_safe(early, &s->waiting, struct stream, waits)
 		accept_drop(s, early);
+	if (s->held != NULL)
+		accept_refuse(s->held);
+	free(s->held);
+	s->held = NULL;
 	if (s->untold != 0)
 		accept_hush(s);
 	if (s->limits_silence)
@@ -140,8 +210,7 @@ static int accept_take_request(struct stream *s, struct request *out)
 		rdma_ack_cm_event(event);
 		if (err == 0)
 			return 0;
-		(void)rdma_reject(out->id, NULL, 0);
-		rdma_destroy_id(out->id);
+		accept_refuse(out);
 	}
 }
 
@@ -172,6 +241,7 @@ static int accept_answer(struct stream *s, struct request *request) REQUIRES(s->
 	stream_hello_pack(&hello, data);
 	request->param.private_data = data;
 	request->param.private_data_len = sizeof(data);
+	s->asks = connect_answer_briefly(s->id);
 	stream_set_phase(s, STREAM_ACCEPTING);
 	return rdma_accept(s->id, &request->param) != 0 ? -errno : 0;
 }
@@ -193,12 +263,10 @@ static int accept_request(struct stream *s, struct request *request) REQUIRES(s-
 		lock_release(&early->conn_lock);
 	}
 	if (err == 0) {
-		early->answered_ns = clock_now_ns();
-		list_push_back(&s->waiting, &early->waits);
-		s->waiting_count++;
-		accept_ring(s);
-		if (!s->limits_silence && !s->on_demand)
-			s->limits_silence = service_keepalive(s, true) == 0;
+		if (early->asks && !s->on_demand)
+			accept_ask(s, early);
+		else
+			accept_wait_for_number(s, early);
 		return 0;
 	}
 	(void)rdma_reject(request->id, NULL, 0);
@@ -207,23 +275,6 @@ static int accept_request(struct stream *s, struct request *request) REQUIRES(s-
 	if (early != NULL)
 		early->rs.ops->free(&early->rs);
 	return err;
-}
-
-/* Accepts requests until `places` streams wait. A client that has gone meanwhile is none; what else
- * goes wrong the next raccept tells. */
-static void accept_fill(struct stream *s, u32 places) REQUIRES(s->conn_lock)
-{
-	struct request request;
-
-	while (s->waiting_count < places && accept_take_request(s, &request) == 0) {
-		int err = accept_request(s, &request);
-
-		if (err == 0 || err == -EINVAL || err == -EIO)
-			continue;
-		if (s->untold == 0)
-			accept_ring(s);
-		s->untold = -err;
-	}
 }
 
 /* ---- events of the streams that wait --------------------------------------------------------- */
@@ -259,6 +310,67 @@ static void accept_take_early_events(struct stream *s) REQUIRES(s->conn_lock)
 		rdma_ack_cm_event(event);
 		if (failed)
 			accept_drop(s, early);
+		else if (early->asks && stream_phase(early) != STREAM_ACCEPTING)
+			accept_confirm(s, early);
+	}
+}
+
+/* Has every stream its place that a new one could have? */
+static bool accept_is_full(struct stream *s, u32 places) REQUIRES(s->conn_lock)
+{
+	return s->asking_count >= s->answers || s->waiting_count + s->asking_count >= places;
+}
+
+/* Makes a place for a request. What the CM has told before that counts first: clients that ask may
+ * have been heard. False: none of those that have a place gives way. */
+static bool accept_make_place(struct stream *s, u32 places) REQUIRES(s->conn_lock)
+{
+	if (accept_is_full(s, places))
+		accept_take_early_events(s);
+	while (accept_is_full(s, places) && s->waiting_count < places && s->asking_count > 0)
+		accept_drop(s, list_first(&s->asking, struct stream, waits));
+	return s->waiting_count < places;
+}
+
+/* The request waits on until raccept has taken a stream, or is refused for want of memory. */
+static void accept_hold(struct stream *s, struct request *request) REQUIRES(s->conn_lock)
+{
+	s->held = malloc(sizeof(*s->held));
+	if (s->held != NULL)
+		*s->held = *request;
+	else
+		accept_refuse(request);
+}
+
+static bool accept_next(struct stream *s, struct request *out) REQUIRES(s->conn_lock)
+{
+	if (s->held == NULL)
+		return accept_take_request(s, out) == 0;
+	*out = *s->held;
+	free(s->held);
+	s->held = NULL;
+	return true;
+}
+
+/* Accepts requests while fewer than `places` streams wait. A client that has gone meanwhile is
+ * none; what else goes wrong the next raccept tells. */
+static void accept_fill(struct stream *s, u32 places) REQUIRES(s->conn_lock)
+{
+	struct request request;
+
+	while (s->waiting_count < places && accept_next(s, &request)) {
+		int err;
+
+		if (!accept_make_place(s, places)) {
+			accept_hold(s, &request);
+			return;
+		}
+		err = accept_request(s, &request);
+		if (err == 0 || err == -EINVAL || err == -EIO)
+			continue;
+		if (s->untold == 0)
+			accept_ring(s);
+		s->untold = -err;
 	}
 }
 
@@ -271,38 +383,36 @@ void accept_take_events(struct stream *s)
 	accept_pace(s);
 }
 
-/* The time at which the first client that has not completed its connection has been silent for too
- * long; UINT64_MAX: there is none. Clients for whom it has come are dropped. */
-static u64 accept_drop_silent(struct stream *s, u64 now_ns) REQUIRES(s->conn_lock)
+/* The CM answers by an event, unless the client has left. */
+static void accept_take_word(struct stream *early)
 {
-	u64 first = UINT64_MAX;
+	if (stream_hears(early))
+		(void)rdma_notify(early->id, IBV_EVENT_COMM_EST);
+}
 
-	list_for_each_safe(early, &s->waiting, struct stream, waits) {
-		u64 due = early->answered_ns + ACCEPT_SILENCE_NS;
-
-		if (stream_phase(early) != STREAM_ACCEPTING)
-			continue;
-		if (now_ns >= due)
+/* Clients for whom the time has come are dropped, the others looked at. */
+static void accept_drop_silent(struct stream *s, u64 now_ns) REQUIRES(s->conn_lock)
+{
+	list_for_each_safe(early, &s->asking, struct stream, waits) {
+		if (now_ns >= early->answered_ns + ACCEPT_SILENCE_NS)
 			accept_drop(s, early);
 		else
-			first = MIN(first, due);
+			accept_take_word(early);
 	}
-	return first;
 }
 
 void accept_limit_silence(struct stream *s, u64 now_ns, u64 *next_ns)
 {
-	u64 due;
+	u64 due = now_ns + ACCEPT_LOOK_NS;
 
 	lock_acquire(&s->conn_lock);
 	if (s->limits_silence) {
-		due = accept_drop_silent(s, now_ns);
-		s->limits_silence = due != UINT64_MAX;
+		accept_drop_silent(s, now_ns);
+		s->limits_silence = s->asking_count > 0;
 		if (!s->limits_silence) {
 			(void)service_keepalive(s, false);
 			due = now_ns; /* the list has changed: once more */
 		}
-		accept_pace(s);
 		*next_ns = MIN(*next_ns, due);
 	}
 	lock_release(&s->conn_lock);
@@ -432,6 +542,8 @@ int stream_accept(struct rsocket *rs, struct sockaddr *addr, socklen_t *len)
 	for (;;) {
 		lock_acquire(&s->conn_lock);
 		err = accept_take(s, &fresh);
+		if (s->held != NULL)
+			accept_fill(s, s->places);
 		accept_pace(s);
 		lock_release(&s->conn_lock);
 		if (err == -EAGAIN && !rsocket_is_nonblocking(rs, 0))

@@ -225,7 +225,7 @@ static int conn_listen(struct stream *s, int backlog) REQUIRES(s->conn_lock)
 		err = conn_bind(s, &any);
 	if (err == 0)
 		err = accept_begin(s, backlog);
-	if (err == 0 && rdma_listen(s->id, MAX(backlog, 0)) != 0)
+	if (err == 0 && rdma_listen(s->id, (int)accept_answers(backlog)) != 0)
 		err = -errno;
 	if (err == 0)
 		stream_set_phase(s, STREAM_LISTENING);

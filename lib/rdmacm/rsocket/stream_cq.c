@@ -517,6 +517,14 @@ void stream_drive(struct stream *s)
 	lock_release(&s->cq_lock);
 }
 
+bool stream_hears(struct stream *s)
+{
+	lock_acquire(&s->cq_lock);
+	cq_take_all(s);
+	lock_release(&s->cq_lock);
+	return stream_has_data(s) || (stream_ended(s) & (STREAM_PEER_DONE | STREAM_PEER_GONE));
+}
+
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 bool stream_has_data(struct stream *s)

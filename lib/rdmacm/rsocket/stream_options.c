@@ -211,7 +211,7 @@ static int option_set_rdma(struct stream *s, int name, const void *value, sockle
 		return 0;
 	case RDMA_ACCEPT_ON_DEMAND:
 		if (phase == STREAM_LISTENING)
-			return -EINVAL;
+			return number != 0 ? -EINVAL : accept_in_background(s);
 		s->on_demand = number != 0;
 		return 0;
 	default:
