@@ -27,7 +27,7 @@ NEXT_SLOT(accept4);
 NEXT_SLOT(getsockname);
 NEXT_SLOT(getsockopt);
 
-enum { LISTEN_TRY_MS = 100, LISTEN_BACKLOG_LEAST = 128 };
+enum { LISTEN_TRY_MS = 100 };
 
 /* The mark: F_SETSIG of a file that never sends signals. A program that sets O_NONBLOCK itself
  * takes it away (option.c). */
@@ -40,7 +40,8 @@ void listener_mark(int fd, bool on)
 }
 
 /* An rsocket that listens where `fd` does; -1: the port is another process', or no device there. A
- * fork may give it up, and then nobody must be connected to it: the service thread accepts. */
+ * fork may give it up, and then nobody must be connected to it: it accepts on demand until a
+ * request comes for a listener that is no longer young (service.c). */
 static int listener_open(const struct sock *s, int fd)
 {
 	struct sockaddr_storage at;
@@ -56,7 +57,7 @@ static int listener_open(const struct sock *s, int fd)
 	(void)rcalls.fcntl(rfd, F_SETFL, O_NONBLOCK);
 	(void)rcalls.setsockopt(rfd, SOL_RDMA, RDMA_ACCEPT_ON_DEMAND, &on, sizeof(on));
 	if (rcalls.bind(rfd, (void *)&at, size) == 0 &&
-	    rcalls.listen(rfd, MAX(s->backlog, LISTEN_BACKLOG_LEAST)) == 0)
+	    rcalls.listen(rfd, s->backlog) == 0)
 		return rfd;
 	log_debug("rsockets", "cannot listen by rsocket: %s", strerror(errno));
 	rcalls.close(rfd);
@@ -93,6 +94,7 @@ static void listener_claim(struct sock *s, int fd)
 		return;
 	}
 	s->rfd = rfd;
+	s->begun = false;
 	__atomic_store_n(&s->bell, fd_own(bell), __ATOMIC_RELEASE);
 	if (!service_listen(s))
 		service_withdraw(s);

@@ -130,6 +130,7 @@ struct sock {
 	bool withdraw;		   /* service.lock: the service shall close the rsocket */
 	u64 tried_ms;		   /* when the port was tried last */
 	int backlog;
+	bool begun; /* the service thread: clients of `rfd` are connected before it asks */
 	struct sock *free;	   /* table.lock: the next in the pool */
 };
 

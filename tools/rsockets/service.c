@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "anyverbs/rsocket.h"
 #include "base/thread.h"
 #include "rsockets.h"
 
@@ -64,6 +65,17 @@ static void service_hush(int fd)
 
 /* ---- listeners ---- */
 
+/* A request has come, and the port stays this process': from now on librdmacm connects clients by
+ * itself, and tells of those that it has heard again. */
+static void listener_begin(struct sock *s)
+{
+	int off = 0;
+
+	if (!s->begun)
+		s->begun = rcalls.setsockopt(s->rfd, SOL_RDMA, RDMA_ACCEPT_ON_DEMAND, &off,
+					     sizeof(off)) == 0;
+}
+
 /* Takes what has connected. False: the queue is full, or nothing is there. */
 static bool listener_take(struct sock *s)
 {
@@ -71,6 +83,7 @@ static bool listener_take(struct sock *s)
 	int rfd;
 
 	__atomic_store_n(&s->taking, 1, __ATOMIC_SEQ_CST);
+	listener_begin(s);
 	rfd = rcalls.accept(s->rfd, NULL, NULL);
 	a = rfd >= 0 ? malloc(sizeof(*a)) : NULL;
 	if (a != NULL) {
