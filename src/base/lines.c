@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINES_BUFFER = 16384 };
-
 /* Takes whole lines off the buffer; returns how many bytes are left over, or -1. */
 static ssize_t lines_take(char *buffer, size_t n, bool (*fn)(const char *line, void *arg),
 			  void *arg)
@@ -29,11 +27,11 @@ static ssize_t lines_take(char *buffer, size_t n, bool (*fn)(const char *line, v
 
 bool lines_each(int fd, bool (*fn)(const char *line, void *arg), void *arg)
 {
-	char buffer[LINES_BUFFER];
+	char buffer[LINES_LONGEST]; /* the kernel gives about a page at once */
 	ssize_t left = 0, n = -1;
 	off_t at = 0;
 
-	while (left >= 0 && left < LINES_BUFFER - LINES_LONGEST) {
+	while (left >= 0 && left < LINES_LONGEST) {
 		n = pread(fd, buffer + left, sizeof(buffer) - (size_t)left, at);
 		if (n < 0 && errno == EINTR)
 			continue;

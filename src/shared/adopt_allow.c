@@ -138,12 +138,13 @@ bool allow_fits(u64 bytes, u64 length)
 {
 	/* clock: until then no group has a limit. Threads that race store about the same value */
 	static u64 none_until;
+	static struct cgroup_ask ask GUARDED_BY(&adopt.lock);
 	u64 need = ALLOW_CHUNKS * MIN(length, (u64)ADOPT_CHUNK), now = clock_now_ns();
 	struct cgroup_room room;
 
 	if (now < __atomic_load_n(&none_until, __ATOMIC_RELAXED))
 		return true;
-	room = cgroup_ask("/proc/self", need);
+	room = cgroup_ask("/proc/self", need, &ask);
 	if (room.limit == CGROUP_NO_LIMIT)
 		__atomic_store_n(&none_until, now + ALLOW_NONE_NS, __ATOMIC_RELAXED);
 	return bytes + length <= room.limit / ALLOW_MEMORY_SHARE && need <= room.left;

@@ -17,8 +17,6 @@
 #include "shared/adopt_priv.h"
 
 enum {
-	CGROUP_PATH = 1024,
-	CGROUP_STAT = 4096, /* bytes of memory.stat that are read */
 	CGROUP_DEPTH = 64,
 };
 
@@ -38,22 +36,14 @@ static const struct cgroup_files cgroup_v2 = {
 	.cache = "inactive_file ",
 };
 
-struct cgroup_ask {
-	char v1[CGROUP_PATH], v2[CGROUP_PATH]; /* this process' group; "": none */
-	u64 need;
-	struct cgroup_room *room;
-} OWNED_BY(the caller);
-
-/* Reads a group's file as text. False: no such file. */
-static bool cgroup_read(const char *folder, const char *name, char *text, size_t size)
+/* Reads a file of the group a->folder as text. False: no such file. */
+static bool cgroup_read(struct cgroup_ask *a, const char *name, char *text, size_t size)
 {
-	char path[CGROUP_PATH + 64];
 	ssize_t n;
 	int fd;
 
-	if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
-		return false;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(a->path, sizeof(a->path), "%s/%s", a->folder, name);
+	fd = open(a->path, O_RDONLY | O_CLOEXEC);
 	n = fd < 0 ? -1 : read(fd, text, size - 1);
 	if (fd >= 0)
 		close(fd);
@@ -64,24 +54,23 @@ static bool cgroup_read(const char *folder, const char *name, char *text, size_t
 }
 
 /* "max", or no number: no limit. */
-static u64 cgroup_number(const char *folder, const char *name, u64 otherwise)
+static u64 cgroup_number(struct cgroup_ask *a, const char *name, u64 otherwise)
 {
 	char text[32], *end;
 	u64 value;
 
-	if (name == NULL || !cgroup_read(folder, name, text, sizeof(text)))
+	if (name == NULL || !cgroup_read(a, name, text, sizeof(text)))
 		return otherwise;
 	value = strtoull(text, &end, 10);
 	return end == text ? otherwise : value;
 }
 
 /* Bytes of file pages that the kernel would reclaim first. */
-static u64 cgroup_cache(const char *folder, const char *name)
+static u64 cgroup_cache(struct cgroup_ask *a, const char *name)
 {
-	char text[CGROUP_STAT];
-	const char *at = text;
+	const char *at = a->stat;
 
-	if (!cgroup_read(folder, "memory.stat", text, sizeof(text)))
+	if (!cgroup_read(a, "memory.stat", a->stat, sizeof(a->stat)))
 		return 0;
 	while (at != NULL && strncmp(at, name, strlen(name)) != 0) {
 		at = strchr(at, '\n');
@@ -90,42 +79,37 @@ static u64 cgroup_cache(const char *folder, const char *name)
 	return at == NULL ? 0 : strtoull(at + strlen(name), NULL, 10);
 }
 
-static void cgroup_ask_one(const struct cgroup_files *f, const char *folder,
-			   const struct cgroup_ask *a)
+static void cgroup_ask_one(const struct cgroup_files *f, struct cgroup_ask *a)
 {
-	u64 limit = MIN(cgroup_number(folder, f->limit[0], UINT64_MAX),
-			cgroup_number(folder, f->limit[1], UINT64_MAX));
+	u64 limit = MIN(cgroup_number(a, f->limit[0], UINT64_MAX),
+			cgroup_number(a, f->limit[1], UINT64_MAX));
 	u64 used, left;
 
 	if (limit >= CGROUP_NO_LIMIT)
 		return;
-	used = cgroup_number(folder, f->usage, 0);
+	used = cgroup_number(a, f->usage, 0);
 	left = limit > used ? limit - used : 0;
 	if (left < a->need)
-		left = MIN(left + MIN(cgroup_cache(folder, f->cache), used), limit);
-	a->room->limit = MIN(a->room->limit, limit);
-	a->room->left = MIN(a->room->left, left);
+		left = MIN(left + MIN(cgroup_cache(a, f->cache), used), limit);
+	a->room.limit = MIN(a->room.limit, limit);
+	a->room.left = MIN(a->room.left, left);
 }
 
-/* Asks the group and all above it, up to the mount, which shows `root` of the hierarchy. The mount
+/* Asks the group and all above it, up to a->mount, which shows a->root of the hierarchy. The mount
  * does not show a group outside of it (a path with ..): then the mount's own limit is all that is
  * known. */
-static void cgroup_ask_up(const struct cgroup_files *f, const char *mount, const char *root,
-			  const char *group, const struct cgroup_ask *a)
+static void cgroup_ask_up(const struct cgroup_files *f, const char *group, struct cgroup_ask *a)
 {
-	size_t skip = strcmp(root, "/") == 0 ? 0 : strlen(root), top = strlen(mount);
-	bool inside = strncmp(group, root, skip) == 0 &&
+	size_t skip = strcmp(a->root, "/") == 0 ? 0 : strlen(a->root), top = strlen(a->mount);
+	bool inside = strncmp(group, a->root, skip) == 0 &&
 		      (group[skip] == '/' || group[skip] == '\0') && strstr(group, "/..") == NULL;
-	char folder[2 * CGROUP_PATH];
 
-	if (snprintf(folder, sizeof(folder), "%s%s", mount, inside ? group + skip : "") >=
-	    (int)sizeof(folder))
-		return;
+	snprintf(a->folder, sizeof(a->folder), "%s%s", a->mount, inside ? group + skip : "");
 	for (int i = 0; i < CGROUP_DEPTH; i++) {
-		char *cut = strrchr(folder, '/');
+		char *cut = strrchr(a->folder, '/');
 
-		cgroup_ask_one(f, folder, a);
-		if (cut == NULL || (size_t)(cut - folder) < top)
+		cgroup_ask_one(f, a);
+		if (cut == NULL || (size_t)(cut - a->folder) < top)
 			return;
 		*cut = '\0';
 	}
@@ -169,31 +153,29 @@ static bool cgroup_line(const char *line, void *arg)
 /* "36 35 98:0 /root /mount rw,noatime shared:1 - cgroup cgroup rw,memory" */
 static bool cgroup_mount_line(const char *line, void *arg)
 {
-	const struct cgroup_ask *a = arg;
 	const char *rest = strstr(line, " - "), *options;
-	char root[CGROUP_PATH], mount[CGROUP_PATH];
+	struct cgroup_ask *a = arg;
 
 	if (rest == NULL || strncmp(rest + 3, "cgroup", 6) != 0 ||
-	    sscanf(line, "%*s %*s %*s %1023s %1023s", root, mount) != 2)
+	    sscanf(line, "%*s %*s %*s %1023s %1023s", a->root, a->mount) != 2)
 		return true;
 	options = strrchr(rest, ' ') + 1;
 	if (strncmp(rest + 3, "cgroup2 ", 8) == 0 && a->v2[0] != '\0')
-		cgroup_ask_up(&cgroup_v2, mount, root, a->v2, a);
+		cgroup_ask_up(&cgroup_v2, a->v2, a);
 	else if (strncmp(rest + 3, "cgroup ", 7) == 0 && a->v1[0] != '\0' &&
 		 cgroup_list_has(options, strlen(options), "memory"))
-		cgroup_ask_up(&cgroup_v1, mount, root, a->v1, a);
+		cgroup_ask_up(&cgroup_v1, a->v1, a);
 	return true;
 }
 
 static bool cgroup_each_line(const char *proc, const char *name,
 			     bool (*fn)(const char *line, void *arg), struct cgroup_ask *a)
 {
-	char path[CGROUP_PATH];
 	int fd;
 	bool all;
 
-	snprintf(path, sizeof(path), "%s/%s", proc, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(a->path, sizeof(a->path), "%s/%s", proc, name);
+	fd = open(a->path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	all = lines_each(fd, fn, a);
@@ -201,13 +183,13 @@ static bool cgroup_each_line(const char *proc, const char *name,
 	return all;
 }
 
-struct cgroup_room cgroup_ask(const char *proc, u64 need)
+struct cgroup_room cgroup_ask(const char *proc, u64 need, struct cgroup_ask *a)
 {
-	struct cgroup_room room = { .limit = CGROUP_NO_LIMIT, .left = CGROUP_NO_LIMIT };
-	struct cgroup_ask a = { .need = need, .room = &room };
-
+	a->v1[0] = a->v2[0] = '\0';
+	a->need = need;
+	a->room = (struct cgroup_room){ .limit = CGROUP_NO_LIMIT, .left = CGROUP_NO_LIMIT };
 	/* Kernels without groups have neither file: no limit is known. */
-	if (cgroup_each_line(proc, "cgroup", cgroup_line, &a))
-		cgroup_each_line(proc, "mountinfo", cgroup_mount_line, &a);
-	return room;
+	if (cgroup_each_line(proc, "cgroup", cgroup_line, a))
+		cgroup_each_line(proc, "mountinfo", cgroup_mount_line, a);
+	return a->room;
 }

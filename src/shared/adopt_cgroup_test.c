@@ -51,7 +51,8 @@ static void put(const char *path, const char *text)
 
 static void is(u64 limit, u64 left, u64 need)
 {
-	struct cgroup_room room = cgroup_ask(proc, need);
+	static struct cgroup_ask ask;
+	struct cgroup_room room = cgroup_ask(proc, need, &ask);
 
 	assert_int_equal(room.limit, limit);
 	assert_int_equal(room.left, left);

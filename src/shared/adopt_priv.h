@@ -139,7 +139,7 @@ bool allow_own(void);
 u64 allow_bytes(void);
 /* Tells whether `length` more bytes fit the limits of the control groups, beside `bytes` adopted
  * ones: an eighth of the limit at most, with room to move. */
-bool allow_fits(u64 bytes, u64 length);
+bool allow_fits(u64 bytes, u64 length) REQUIRES(&adopt.lock);
 /* Maps that may exist when one more region is adopted, or a peer's slot mapped. */
 u32 allow_maps(void);
 
@@ -151,9 +151,21 @@ struct cgroup_room {
 } OWNED_BY(the caller);
 #define CGROUP_NO_LIMIT (1ull << 62)
 
+enum { CGROUP_PATH = 1024 };
+
+/* What cgroup_ask works in: 11 KiB, too much for a small stack. */
+struct cgroup_ask {
+	char v1[CGROUP_PATH], v2[CGROUP_PATH]; /* this process' group; "": none */
+	char root[CGROUP_PATH], mount[CGROUP_PATH], folder[2 * CGROUP_PATH];
+	char path[2 * CGROUP_PATH + 64];
+	char stat[4096]; /* bytes of memory.stat that are read */
+	u64 need;
+	struct cgroup_room room;
+} OWNED_BY(the caller);
+
 /* Asks what the groups of a process allow; `proc` is its folder (/proc/self). Counts pages of files
  * that the kernel can reclaim only if less than `need` is left without them. */
-struct cgroup_room cgroup_ask(const char *proc, u64 need);
+struct cgroup_room cgroup_ask(const char *proc, u64 need, struct cgroup_ask *a);
 
 /* ---- adopt_look.c ---- */
 

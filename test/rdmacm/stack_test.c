@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@
 
 #include "cm.h"
 
-enum { STACK = 16384, GUARD = 4096, PAINT = 0xa5, BYTES = 64 };
+enum { STACK = 16384, GUARD = 4096, PAINT = 0xa5, BYTES = 64, PAGES = 1 << 20 };
 
 static ucontext_t back, there;
 
@@ -150,9 +151,33 @@ static void use_verbs(void)
 	assert_int_equal(ibv_close_device(verbs), 0);
 }
 
+/* The first region of whole pages, which asks for maps and limits of memory; a fork beside it. */
+static void adopt_and_fork(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(verbs);
+	struct ibv_mr *mr;
+	char *pages = mmap(NULL, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int status = 1;
+	pid_t child;
+
+	assert_true(pages != MAP_FAILED);
+	assert_non_null(pd);
+	mr = ibv_reg_mr(pd, pages, PAGES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	assert_non_null(mr);
+	child = fork();
+	if (child == 0)
+		_exit(0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(munmap(pages, PAGES), 0);
+}
+
 static void ibv_calls__fit(void **state)
 {
 	on_small_stack("opening a device", open_device);
+	on_small_stack("a region of pages, and fork", adopt_and_fork);
 	on_small_stack("verbs", use_verbs);
 }
 
