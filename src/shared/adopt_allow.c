@@ -138,7 +138,7 @@ bool allow_fits(u64 bytes, u64 length)
 {
 	/* clock: until then no group has a limit. Threads that race store about the same value */
 	static u64 none_until;
-	static struct cgroup_ask ask GUARDED_BY(&adopt.lock);
+	static struct cgroup_ask ask GUARDED_BY(adopt.lock);
 	u64 need = ALLOW_CHUNKS * MIN(length, (u64)ADOPT_CHUNK), now = clock_now_ns();
 	struct cgroup_room room;
 
