@@ -133,7 +133,8 @@ static void fuzz_advice(u64 start, u64 end, bool withheld, void *arg)
 
 static void fuzz_groups(u64 need)
 {
-	struct cgroup_room room = cgroup_ask("/proc/self", need);
+	static struct cgroup_ask ask;
+	struct cgroup_room room = cgroup_ask("/proc/self", need, &ask);
 
 	fuzz_need(room.limit <= CGROUP_NO_LIMIT && room.left <= room.limit,
 		  "more room than there is");
