@@ -11,6 +11,9 @@ struct counted;
 /* A READ or atomic that the responder has accepted. Kept after the response, for duplicates. */
 struct resp_resource {
 	u8 opcode; /* enum pkt_opcode of the request */
+	bool done;
+	bool answered; /* once, to the end: what is sent now is a repetition */
+	bool unreached; /* PKT_UNREACHED */
 	u32 psn, psn_count;
 	u32 rkey, length;
 	u32 pd; /* that judges rkey */
@@ -19,9 +22,6 @@ struct resp_resource {
 	u32 sent; /* up to here the response is sent */
 	u64 va;
 	u64 original; /* atomics: the response */
-	bool done;
-	bool answered; /* once, to the end: what is sent now is a repetition */
-	bool unreached; /* PKT_UNREACHED */
 } OWNED_BY(responder.rq_lock);
 
 /* What the responder thinks of a request. */
