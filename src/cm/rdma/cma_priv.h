@@ -100,6 +100,8 @@ struct cma_id {
 	/* A thread that has it may use id.qp: rdma_destroy_qp takes it to take the queue pair. */
 	struct lock qp_lock ONE_AT_A_TIME;
 	bool srq OWNED_BY(the consumer and the handler at hand);
+	/* a request's id that no handler was told of as established */
+	bool awaits_rtu OWNED_BY(the handler at hand);
 	struct cma_options options GUARDED_BY(cma.lock);
 };
 

@@ -392,6 +392,7 @@ static bool cma_event_convert(struct cma_id *id, struct ib_cm_id *ib, const stru
 		return true;
 	case IB_CM_RTU_RECEIVED:
 	case IB_CM_USER_ESTABLISHED:
+		id->awaits_rtu = false;
 		out->event = RDMA_CM_EVENT_ESTABLISHED;
 		return true;
 	case IB_CM_DREQ_ERROR:
@@ -415,16 +416,30 @@ static bool cma_event_convert(struct cma_id *id, struct ib_cm_id *ib, const stru
 	}
 }
 
+/* Only a peer that is connected sends a DREQ: its RTU was lost, for example because its process
+ * ended before the RTU left. A consumer that waits for ESTABLISHED would take DISCONNECTED for it,
+ * and then wait for DISCONNECTED until timewait ends. Inside a turn. What the handler returns. */
+static int cma_event_rtu_lost(struct cma_id *id, const struct ib_cm_event *in)
+{
+	struct rdma_cm_event out = { .event = RDMA_CM_EVENT_ESTABLISHED };
+
+	if (in->event != IB_CM_DREQ_RECEIVED || !id->awaits_rtu)
+		return 0;
+	id->awaits_rtu = false;
+	return cma_tell(id, &out);
+}
+
 int cma_ib_event(struct ib_cm_id *ib, struct ib_cm_event *event)
 {
 	struct cma_id *id = ib->context;
 	struct rdma_cm_event out = { .status = 0 };
 	bool over = event->event == IB_CM_TIMEWAIT_EXIT;
-	int destroy = 0;
+	int destroy;
 
 	if (!cma_enter(id, over ? CMA_DISCONNECT : CMA_CONNECT))
 		return 0;
-	if (cma_event_convert(id, ib, event, &out))
+	destroy = cma_event_rtu_lost(id, event);
+	if (destroy == 0 && cma_event_convert(id, ib, event, &out))
 		destroy = cma_tell(id, &out);
 	if (destroy != 0)
 		cma_end_in_handler(id);

@@ -527,6 +527,59 @@ static void cma_ib_event__lets_the_handler_leave(void **state)
 	assert_int_equal(fake_cm.calls[FAKE_DREP], 1);
 }
 
+/* A server whose client's RTU was lost, and the client's DREQ was not. */
+static void cma_ib_event__of_a_dreq_without_an_rtu(void **state)
+{
+	static const enum ib_cm_event_type order[] = { IB_CM_DREQ_RECEIVED, IB_CM_DREQ_RECEIVED,
+						       IB_CM_RTU_RECEIVED };
+	struct rdma_cm_id *listener = make_listener(), *id;
+	struct ib_cm_event event;
+
+	message_header();
+	assert_false(request(listener, IB_CM_REQ_RECEIVED));
+	id = consumer.last;
+	assert_int_equal(call_accept(id), 0);
+	for (u32 i = 0; i < ARRAY_LEN(order); i++) {
+		event = make_event(order[i]);
+		assert_false(fake_cm_event(ib_of(id), &event));
+	}
+	assert_int_equal(consumer.count, 3);
+	assert_int_equal(consumer.seen[1], RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(consumer.seen[2], RDMA_CM_EVENT_DISCONNECTED);
+	rdma_destroy_id(id);
+	/* one that wants its id gone hears no more */
+	assert_false(request(listener, IB_CM_REQ_RECEIVED));
+	id = consumer.last;
+	assert_int_equal(call_accept(id), 0);
+	consumer.answer = 1;
+	event = make_event(IB_CM_DREQ_RECEIVED);
+	assert_true(fake_cm_event(ib_of(id), &event));
+	consumer.answer = 0;
+	assert_int_equal(consumer.count, 5);
+	assert_int_equal(consumer.seen[4], RDMA_CM_EVENT_ESTABLISHED);
+	rdma_destroy_id(listener);
+}
+
+/* An RTU that came is told once. */
+static void cma_ib_event__of_a_dreq_behind_an_rtu(void **state)
+{
+	static const enum ib_cm_event_type order[] = { IB_CM_RTU_RECEIVED, IB_CM_DREQ_RECEIVED };
+	struct rdma_cm_id *listener = make_listener();
+	struct ib_cm_event event;
+
+	message_header();
+	assert_false(request(listener, IB_CM_REQ_RECEIVED));
+	assert_int_equal(call_accept(consumer.last), 0);
+	for (u32 i = 0; i < ARRAY_LEN(order); i++) {
+		event = make_event(order[i]);
+		assert_false(fake_cm_event(ib_of(consumer.last), &event));
+	}
+	assert_int_equal(consumer.count, 3);
+	assert_int_equal(consumer.seen[2], RDMA_CM_EVENT_DISCONNECTED);
+	rdma_destroy_id(consumer.last);
+	rdma_destroy_id(listener);
+}
+
 /* ---- the end of ids and devices -------------------------------------------------------------- */
 
 static struct rdma_cm_id *victim;
@@ -809,6 +862,8 @@ int main(void)
 		ADAPTER_TEST(cma_request__makes_an_id_or_none),
 		ADAPTER_TEST(cma_request__lets_the_handler_answer),
 		ADAPTER_TEST(cma_ib_event__lets_the_handler_leave),
+		ADAPTER_TEST(cma_ib_event__of_a_dreq_without_an_rtu),
+		ADAPTER_TEST(cma_ib_event__of_a_dreq_behind_an_rtu),
 		ADAPTER_TEST(rdma_destroy_id__of_another_id_in_a_handler),
 		ADAPTER_TEST(rdma_destroy_id__waits_for_the_handler),
 		ADAPTER_TEST(cma_device_remove__tells_every_id),

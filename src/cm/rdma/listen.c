@@ -324,6 +324,7 @@ static struct cma_id *cma_request_id(struct cma_id *listen, struct ib_cm_id *ib,
 	if (id == NULL)
 		return NULL;
 	id->id.route.addr = addr;
+	id->awaits_rtu = !datagram;
 	if (datagram) {
 		id->id.route.addr.dgid = way.peer;
 		cma_bind_device(id, ib->device, event->param.sidr_req_rcvd.port, &way.own);
