@@ -2,11 +2,15 @@
 #ifndef BASE_TASK_H
 #define BASE_TASK_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* The state of a process as in /proc/PID/stat: 'R' runs or is runnable, 'S' sleeps, 'D' waits in
  * the kernel, 'T' is stopped, and so on. 0: there is none, or /proc cannot be read. Opens a
  * descriptor for the moment; any context that may make system calls. */
 char task_state(pid_t pid);
+/* Does the process end, or has it ended and nobody waited for it? Its sockets close after it has
+ * begun to end, and before its pidfd is readable. As task_state. */
+bool task_is_exiting(pid_t pid);
 
 #endif
