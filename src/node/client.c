@@ -809,6 +809,11 @@ int node_will_set(struct node *n, u32 index, const struct node_will *will)
 	return will_set(&n->wills, index, will);
 }
 
+bool node_will_next(struct node *n, u32 *index, struct node_will *out)
+{
+	return will_next(&n->wills, index, out);
+}
+
 int node_will_offer(struct node *n)
 {
 	int err;

@@ -371,6 +371,13 @@ int node_agent_find(struct node *n, u64 device, u8 port, u8 qpn, const u8 *mad, 
  * node_will_offer must be called, once, for the will to count; -ENOSPC: no such number, or
  * another errno. Any thread; never blocks, and asks nobody. */
 int node_will_set(struct node *n, u32 index, const struct node_will *will);
+/* Copies the will of this process at *index, or the first one behind it, and sets *index behind
+ * that. False: there are no more. Any thread; never blocks. */
+bool node_will_next(struct node *n, u32 *index, struct node_will *out);
+/* The will that the peer of a connection has left, as far as this process' own one tells: the MAD
+ * that it would get when the peer dies. False: it would get none. `connection` is still this
+ * process'. */
+bool node_will_of_peer(const struct node_will *own, struct node_will *out);
 /* Shows the node where the wills are. The next node is shown them without a call. 0 or as
  * node_attach. May block. */
 int node_will_offer(struct node *n);

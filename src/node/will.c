@@ -1,6 +1,7 @@
-/* will.c: writes the wills of this process.
+/* will.c: writes the wills of this process, and says what its dead peers' wills were.
  * In:    MADs for the case of its death    Out: a memory file for the node
  * Runs:  any thread; never blocks          Locks: will_store.lock, a leaf
+ * Spec:  IBA vol 1, 12.9.8
  */
 #include "node/will.h"
 
@@ -12,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/memfile.h"
+#include "cm/message/message.h"
 
 static int will_map(struct will_store *s) REQUIRES(s->lock)
 {
@@ -86,6 +88,68 @@ int will_set(struct will_store *s, u32 index, const struct node_will *will)
 	result = will_set_locked(s, index, will);
 	lock_release(&s->lock);
 	return result;
+}
+
+bool will_next(struct will_store *s, u32 *index, struct node_will *out)
+{
+	const struct will_slot *slot = NULL;
+
+	lock_acquire(&s->lock);
+	while (slot == NULL && s->file != NULL && *index < s->file->used) {
+		slot = &s->file->slots[(*index)++];
+		if (slot->word == 0)
+			slot = NULL;
+	}
+	if (slot != NULL)
+		*out = slot->half[slot->word - 1];
+	lock_release(&s->lock);
+	return slot != NULL;
+}
+
+/* The message that ends the peer's side; false: the peer owes none, or the CM hears by itself that
+ * nobody is there when it repeats its own. */
+static bool will_peers_message(const struct node_connection *c, struct cm_msg *msg)
+{
+	switch (c->state) {
+	case NODE_CONNECTION_REP_RCVD:
+	case NODE_CONNECTION_MRA_REP_SENT:
+		msg->attr = CM_REJ;
+		msg->rej = (struct cm_rej_msg){ .local_id = c->remote_id,
+						.remote_id = c->local_id,
+						.about = CM_ABOUT_OTHER,
+						.reason = CM_REASON_CONSUMER };
+		return true;
+	case NODE_CONNECTION_ESTABLISHED:
+		msg->attr = CM_DREQ;
+		msg->dreq = (struct cm_dreq_msg){ .local_id = c->remote_id,
+						  .remote_id = c->local_id,
+						  .remote_qpn = c->local_qpn };
+		return true;
+	case NODE_CONNECTION_DREQ_SENT:
+		msg->attr = CM_DREP;
+		msg->drep = (struct cm_pair_msg){ .local_id = c->remote_id,
+						  .remote_id = c->local_id };
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool node_will_of_peer(const struct node_will *own, struct node_will *out)
+{
+	struct cm_msg msg = { .tid = own->connection.remote_id };
+	u8 mad[CM_MAD_BYTES];
+
+	if (!will_peers_message(&own->connection, &msg))
+		return false;
+	*out = *own;
+	memcpy(out->sgid, own->dgid, sizeof(out->sgid));
+	memcpy(out->dgid, own->sgid, sizeof(out->dgid));
+	out->slid = own->dlid;
+	out->dlid = own->slid;
+	msg_pack(&msg, mad);
+	memcpy(out->mad, mad, sizeof(out->mad));
+	return true;
 }
 
 int will_describe(struct will_store *s)

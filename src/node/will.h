@@ -38,6 +38,8 @@ struct will_store {
 
 /* What node_will_set does, in the store alone. */
 int will_set(struct will_store *s, u32 index, const struct node_will *will);
+/* What node_will_next does, in the store alone. */
+bool will_next(struct will_store *s, u32 *index, struct node_will *out);
 /* A duplicate of the file's descriptor, the caller's; -ENOENT: there is no file. */
 int will_describe(struct will_store *s);
 /* Of a file: slots at and behind this index were never written; 0: it is none. */

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/process_test.h"
+#include "cm/message/message.h"
 
 static struct will_store store;
 
@@ -106,12 +107,71 @@ static void will_set__where_files_may_not_be_so_large(void **state)
 	will_close(&store);
 }
 
+/* Those that are in force, in their order. */
+static void will_next__passes_over_the_empty_ones(void **state)
+{
+	static const u32 places[] = { 0, 3, 70 };
+	struct node_will w;
+	u32 index = 0;
+
+	assert_false(will_next(&store, &index, &w));
+	for (u8 i = 0; i < 3; i++) {
+		w = a_will(i);
+		assert_true(will_set(&store, places[i], &w) >= 0);
+		w = a_will((u8)(i + 10));
+		assert_int_equal(will_set(&store, places[i], &w), 0);
+	}
+	assert_int_equal(will_set(&store, 3, NULL), 0);
+	assert_true(will_next(&store, &index, &w));
+	assert_int_equal(index, 1);
+	assert_int_equal(w.mad[0], 10);
+	assert_true(will_next(&store, &index, &w));
+	assert_int_equal(index, 71);
+	assert_int_equal(w.mad[0], 12);
+	assert_false(will_next(&store, &index, &w));
+	will_close(&store);
+}
+
+/* What the peer owes in each state of this end. */
+static void node_will_of_peer__ends_the_connection(void **state)
+{
+	static const u8 owed[NODE_CONNECTION_SIDR_REQ_RCVD + 1] = {
+		[NODE_CONNECTION_REP_RCVD] = CM_REJ,
+		[NODE_CONNECTION_MRA_REP_SENT] = CM_REJ,
+		[NODE_CONNECTION_ESTABLISHED] = CM_DREQ,
+		[NODE_CONNECTION_DREQ_SENT] = CM_DREP,
+	};
+	struct node_will own = { .sgid = { 1 }, .dgid = { 2 } }, theirs;
+	u8 mad[CM_MAD_BYTES] = { 0 };
+	struct cm_msg msg;
+
+	own.connection = (struct node_connection){ .local_id = 11, .remote_id = 12,
+						   .local_qpn = 13, .remote_qpn = 14 };
+	for (u8 i = 0; i < sizeof(owed); i++) {
+		own.connection.state = i;
+		assert_int_equal(node_will_of_peer(&own, &theirs), owed[i] != 0);
+		if (owed[i] == 0)
+			continue;
+		memcpy(mad, theirs.mad, sizeof(theirs.mad));
+		assert_true(msg_unpack(&msg, mad, sizeof(mad)));
+		assert_int_equal(msg.attr, owed[i]);
+		assert_int_equal(msg.dreq.local_id, 12); /* the IDs lie alike in all of them */
+		assert_int_equal(msg.dreq.remote_id, 11);
+		assert_int_equal(theirs.sgid[0], 2);
+		assert_int_equal(theirs.dgid[0], 1);
+		if (msg.attr == CM_DREQ)
+			assert_int_equal(msg.dreq.remote_qpn, 13);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(will_set__writes_the_other_half),
 		cmocka_unit_test(will_set__in_a_child_leaves_the_parents_alone),
+		cmocka_unit_test(will_next__passes_over_the_empty_ones),
 		cmocka_unit_test(will_set__where_files_may_not_be_so_large),
+		cmocka_unit_test(node_will_of_peer__ends_the_connection),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
