@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/task.h"
 
 /* A pair that the node says exists is on its way: some thread has read the node's event, and opens
  * the link, or will. On a busy machine that thread may have to wait for its turn. */
@@ -81,6 +83,13 @@ static void link_close_spare(const struct shm_link *l, int *fd)
 	if (*fd >= 0)
 		link_give_spare(l->shm);
 	link_close_fd(fd);
+}
+
+bool link_has_died(const struct shm_link *l)
+{
+	struct pollfd p = { .fd = l->pid_fd, .events = POLLIN };
+
+	return l->pid_fd >= 0 && (poll(&p, 1, 0) == 1 || task_is_exiting(l->pid));
 }
 
 void link_unwatch(struct shm_link *l)

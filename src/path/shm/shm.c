@@ -618,7 +618,9 @@ void shm_background(struct shm *shm)
 	shm_bury(shm);
 }
 
-static void shm_forget_link(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
+/* Adds the slots that the link was for to `slots`. */
+static void shm_forget_link(struct shm *shm, struct shm_link *l, u64 slots[NODE_SLOTS / 64])
+	REQUIRES(shm->poll_lock)
 {
 	lock_acquire(&shm->lock);
 	for (u32 i = 0; i < shm->count; i++)
@@ -631,8 +633,10 @@ static void shm_forget_link(struct shm *shm, struct shm_link *l) REQUIRES(shm->p
 	for (u32 s = 0; s < NODE_SLOTS; s++) {
 		struct shm_link *at = shm->slots[s];
 
-		if (at != NULL && (at == l || (link_state(at) == LINK_ALIAS && at->real == l)))
+		if (at != NULL && (at == l || (link_state(at) == LINK_ALIAS && at->real == l))) {
 			shm->slots[s] = NULL;
+			slots[s / 64] |= 1ull << s % 64;
+		}
 	}
 	for (struct shm_link *at = l; at != NULL; at = at->next_alias) {
 		list_remove(&at->node);
@@ -651,18 +655,24 @@ static void shm_let_go(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_l
 
 void shm_peer_dead(struct shm *shm, struct shm_link *l)
 {
+	u64 slots[NODE_SLOTS / 64] = { 0 };
+	bool died = false;
+
 	lock_acquire(&shm->poll_lock);
 	if (link_state(l) == LINK_UP) {
+		died = link_has_died(l);
 		while (!ring_looks_empty(&l->rx) && shm_receive(shm, l, RING_SLOTS) == RING_SLOTS)
 			continue;
 		link_set_state(l, LINK_DEAD);
-		shm_forget_link(shm, l);
+		shm_forget_link(shm, l, slots);
 		link_unwatch(l);
 		board_count(shm->cfg.board, COUNT_PEER_DEATHS);
 		shm->path.user_ops->dead(shm->path.user, &l->dest);
 		shm_let_go(shm, l);
 	}
 	lock_release(&shm->poll_lock);
+	if (died && shm->cfg.died != NULL)
+		shm->cfg.died(shm->cfg.kick_arg, slots);
 }
 
 void shm_set_watched(struct shm *shm, bool watched)

@@ -123,6 +123,9 @@ int link_open(struct shm_link *l, struct node_peer *peer);
 void link_close(struct shm_link *l);
 /* Stops watching its pidfd. */
 void link_unwatch(struct shm_link *l);
+/* Has the peer's process ended, or is it about to? The node may say that it is gone when its
+ * sockets have closed, before the pidfd does. */
+bool link_has_died(const struct shm_link *l);
 void link_set_state(struct shm_link *l, enum link_state state);
 /* Sets LINK_UP with the bit of the capture. */
 void link_set_open(struct shm_link *l);

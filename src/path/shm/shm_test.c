@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -34,6 +36,9 @@ static struct world {
 	u32 dead;
 	u32 refused; /* what node_pair_refuse was told last */
 	u32 kicks;
+	u32 died; /* calls of shm_config.died */
+	u64 died_slots[NODE_SLOTS / 64];
+	pid_t peer_pid; /* 0: this process */
 	int peer_pipe; /* the peer's doorbells, if they are one */
 	bool gone_early;
 	u32 late_ms; /* after the answer the pair of the other slot comes so late */
@@ -45,12 +50,14 @@ static struct world {
 
 static void fill_peer(struct node_peer *peer, int ring)
 {
-	*peer = (struct node_peer){ .process = PEER_PROCESS, .pid = getpid(), .ring_fd = ring };
+	pid_t pid = w.peer_pid != 0 ? w.peer_pid : getpid();
+
+	*peer = (struct node_peer){ .process = PEER_PROCESS, .pid = pid, .ring_fd = ring };
 	peer->board_fd = dup(w.peer_board_fd);
 	for (int i = 0; i < 2; i++)
 		peer->bell_fd[i] = w.peer_pipe ? dup(w.peer_pipe)
 					       : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	peer->pid_fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	peer->pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
 static void *tell_gone(void *arg)
@@ -141,9 +148,16 @@ static void kick(void *arg)
 	w.kicks++;
 }
 
+static void died(void *arg, const u64 slots[NODE_SLOTS / 64])
+{
+	w.died++;
+	memcpy(w.died_slots, slots, sizeof(w.died_slots));
+}
+
 static int set_up(void **state)
 {
-	struct shm_config cfg = { .process = OUR_PROCESS, .node = (struct node *)&w, .kick = kick };
+	struct shm_config cfg = { .process = OUR_PROCESS, .node = (struct node *)&w, .kick = kick,
+				  .died = died };
 	int err;
 
 	memset(&w, 0, sizeof(w));
@@ -218,8 +232,37 @@ static void shm_peer_gone__after_the_link_is_open(void **state)
 	shm_peer_gone(w.shm, PEER_PROCESS);
 	assert_int_equal(d->path->ops->send(d, &p, NULL, 0), -EPIPE);
 	assert_int_equal(w.dead, 1);
+	assert_int_equal(w.died, 0); /* it lives */
 	d->path->ops->dest_put(d);
 	shm_background(w.shm);
+}
+
+/* The node may hear of it first, or be gone, too. */
+static void shm_peer_gone__of_a_process_that_has_ended(void **state)
+{
+	struct path_dest *d[] = { dest_of_peer(), dest_of(PEER_OTHER_SLOT << NODE_INDEX_BITS | 2) };
+	siginfo_t info;
+
+	w.peer_pid = fork();
+	if (w.peer_pid == 0) {
+		pause();
+		_exit(0);
+	}
+	assert_true(w.peer_pid > 0);
+	for (u32 i = 0; i < ARRAY_LEN(d); i++)
+		(void)d[i]->path->ops->resolve(d[i]);
+	assert_int_equal(kill(w.peer_pid, SIGKILL), 0);
+	assert_int_equal(waitid(P_PID, (id_t)w.peer_pid, &info, WEXITED | WNOWAIT), 0);
+	shm_peer_gone(w.shm, PEER_PROCESS);
+	shm_peer_gone(w.shm, PEER_PROCESS);
+	assert_int_equal(w.dead, 1);
+	assert_int_equal(w.died, 1);
+	assert_int_equal(w.died_slots[0],
+			 1ull << (PEER_QPN >> NODE_INDEX_BITS) | 1ull << PEER_OTHER_SLOT);
+	for (u32 i = 0; i < ARRAY_LEN(d); i++)
+		d[i]->path->ops->dest_put(d[i]);
+	shm_background(w.shm);
+	assert_int_equal(waitpid(w.peer_pid, NULL, 0), w.peer_pid);
 }
 
 /* By its own account on its board. */
@@ -412,6 +455,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(shm_peer_gone__before_the_link_is_open, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(shm_peer_gone__of_a_process_that_has_ended, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(shm_peer_gone__after_the_link_is_open, set_up,
 						tear_down),
