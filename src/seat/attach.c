@@ -201,6 +201,7 @@ static int attach_paths(struct seat *s)
 				  .direct = s->direct,
 				  .kick = progress_kick,
 				  .kick_arg = s,
+				  .died = s->ops->died,
 				  .capture = &a->capture,
 				  .bell_fd = { a->bell_fd[0], a->bell_fd[1] } };
 	struct ibt_config engine = { .mem = &a->mem,

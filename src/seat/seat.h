@@ -36,6 +36,8 @@ struct seat_ops {
 	struct path_dest *(*route)(void *seat, const struct path_av *av, const struct pkt *p);
 	void (*general)(void *seat, const struct pkt *p, const void *payload);
 	void (*bad_key)(void *seat, const struct pkt *p, bool is_qkey);
+	/* As shm_config.died, with the seat as `arg`. On the engine's thread. */
+	void (*died)(void *seat, const u64 slots[NODE_SLOTS / 64]);
 	/* The paths and the engine exist, the thread does not yet: reads the node's configuration.
 	 * 0 or a negative errno. Runs under attach_lock. */
 	int (*begin)(struct seat *seat);

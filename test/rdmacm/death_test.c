@@ -1,7 +1,7 @@
 /* death_test.c: an end of a connection that dies in each of its states, and what the other end is
  * told. Each end is a process; `local`: of one node; `apart`: of two nodes, which are two hosts to
- * each other. With `node` all nodes are killed in between. And two that listen on one port, and one
- * that is stopped while its node dies.
+ * each other. With `node` all nodes are killed in between. And two that listen on one port, one
+ * that is stopped while its node dies, and ends that die while the node of both is stopped.
  * usage: rdmacm_death local|apart [node]
  * In:    two roles in a script for each death    Out: a line for each failure; exit code 0 or 1
  */
@@ -246,6 +246,7 @@ struct actor {
 };
 
 static struct play {
+	const char *name;
 	struct actor client, server;
 	int port;
 	bool bad;
@@ -312,9 +313,7 @@ static const int expected_events[] = {
 
 static void fail(struct play *p, const char *where, char role, char step, struct answer a)
 {
-	const struct death *d = &deaths[p - plays];
-
-	printf("%s: %s: %c%c: %d (%s), status %d\n", d->name, where, role, step, a.value,
+	printf("%s: %s: %c%c: %d (%s), status %d\n", p->name, where, role, step, a.value,
 	       a.value < 0	    ? strerror(-a.value) :
 	       a.value == REFUSED ? "refused" :
 				    rdma_event_str((enum rdma_cm_event_type)a.value),
@@ -369,16 +368,26 @@ static void port_is_free(struct play *p)
 	actor_end(&next);
 }
 
-static void kill_node(const char *name, int signal)
+/* 0: there is none. */
+static pid_t node_pid(const char *name)
 {
 	int fd = connection_open(name, place_scope_wanted(), false);
 	s32 pid = 0;
 
 	if (fd < 0)
-		return;
-	if (address_peer_is_mine(fd, &pid) && pid > 0)
-		kill(pid, signal);
+		return 0;
+	if (!address_peer_is_mine(fd, &pid))
+		pid = 0;
 	close(fd);
+	return pid;
+}
+
+static void kill_node(const char *name, int signal)
+{
+	pid_t pid = node_pid(name);
+
+	if (pid > 0)
+		kill(pid, signal);
 }
 
 static u32 attached_to(const char *name)
@@ -414,6 +423,7 @@ static void run_all(bool kill_nodes)
 	u32 attached[2] = { 0 };
 
 	for (int i = 0; i < DEATHS; i++) {
+		plays[i].name = deaths[i].name;
 		plays[i].server = actor_start(0);
 		plays[i].client = actor_start(1);
 		act(&plays[i], deaths[i].way, "before");
@@ -496,6 +506,44 @@ static void ask_a_stopped_one(bool client_was_there)
 	actor_end(&server);
 }
 
+/* The node cannot send what a process has left: the survivors see the death themselves. The node
+ * sends it later, and nobody hears of the death again. */
+static void die_beside_a_stopped_node(void)
+{
+	static const struct {
+		const char *name, *way, *soon, *later;
+		char victim;
+	} cases[] = {
+		{ "the server of a connection", CONNECTED, "cX", "cDcT", 's' },
+		{ "the client of a connection", CONNECTED, "sX", "sDsT", 'c' },
+		{ "the server behind a REP", ANSWERED, "cJ", "", 's' },
+		{ "the server that is left", LEAVING, "cX", "cT", 's' },
+	};
+	enum { CASES = sizeof(cases) / sizeof(cases[0]) };
+	struct play lives[CASES];
+	pid_t node;
+
+	for (int i = 0; i < CASES; i++) {
+		lives[i] = (struct play){ .name = cases[i].name,
+					 .server = actor_start(0),
+					 .client = actor_start(0) };
+		act(&lives[i], cases[i].way, "before the node stops");
+	}
+	node = node_pid(nodes[0]);
+	if (node == 0 || kill(node, SIGSTOP) != 0)
+		abort();
+	for (int i = 0; i < CASES; i++)
+		kill(cases[i].victim == 's' ? lives[i].server.pid : lives[i].client.pid, SIGKILL);
+	for (int i = 0; i < CASES; i++)
+		act(&lives[i], cases[i].soon, "beside a stopped node");
+	kill(node, SIGCONT);
+	for (int i = 0; i < CASES; i++) {
+		act(&lives[i], cases[i].later, "when the node goes on");
+		actor_end(&lives[i].server);
+		actor_end(&lives[i].client);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2)
@@ -514,6 +562,8 @@ int main(int argc, char **argv)
 	ask_both();
 	ask_a_stopped_one(false);
 	ask_a_stopped_one(true);
+	if (!apart)
+		die_beside_a_stopped_node();
 	for (int i = 0; i < 3; i++)
 		kill_node(nodes[i], SIGTERM);
 	printf("%d deaths, %d failures\n", DEATHS, failures);

@@ -112,6 +112,7 @@ static const struct seat_ops device_seat_ops = {
 	.multicast = adapter_multicast,
 	.route = adapter_route_datagram,
 	.general = adapter_general_receive,
+	.died = adapter_general_died,
 	.begin = adapter_config_begin,
 	.taken = adapter_config_taken,
 	.config = adapter_config_changed,

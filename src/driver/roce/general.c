@@ -209,6 +209,32 @@ void adapter_general_receive(void *seat, const struct pkt *p, const void *payloa
 	mad_port_release(port);
 }
 
+/* Of a peer on this host: another host's IDs name the slots of its own node. */
+static void general_end(const struct node_will *will)
+{
+	struct pkt p = { .flags = PKT_HAS_GRH,
+			 .sqpn = GENERAL_QPN,
+			 .length = IB_MGMT_MAD_SIZE,
+			 .pkey = will->pkey,
+			 .qkey = IB_QP1_QKEY,
+			 .sgid = will->sgid,
+			 .dgid = will->dgid,
+			 .traffic_class = will->traffic_class,
+			 .hop_limit = will->hop_limit,
+			 .flow_label = will->flow_label };
+	u8 mad[IB_MGMT_MAD_SIZE] = { 0 };
+
+	if (!adapter_is_own_gid(will->sgid))
+		return;
+	memcpy(mad, will->mad, sizeof(will->mad));
+	adapter_general_receive(&the_seat, &p, mad);
+}
+
+void adapter_general_died(void *seat, const u64 slots[NODE_SLOTS / 64])
+{
+	soft_mads_died(slots, general_end);
+}
+
 /* ---- ports ----------------------------------------------------------------------------------- */
 
 static int general_listen(void *arg, u64 service_id, u64 mask,

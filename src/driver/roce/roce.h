@@ -109,6 +109,8 @@ void adapter_general_add(struct roce_device *dev);
 void adapter_general_leave(struct soft_device *dev);
 /* seat_ops.general. */
 void adapter_general_receive(void *seat, const struct pkt *p, const void *payload);
+/* seat_ops.died. */
+void adapter_general_died(void *seat, const u64 slots[NODE_SLOTS / 64]);
 
 /* ---- mcast.c ---- */
 int adapter_multicast(void *seat, const struct path_av *av, const struct pkt *p, u32 from,

@@ -16,6 +16,7 @@
 
 enum {
 	MADS_PAUSE_US = 50,
+	MADS_BURST = 256, /* connections that end before what has arrived has its turn */
 	MADS_EXIT_LOOKS = 4000, /* with such pauses, for what still waits at exit: 0.2 s */
 };
 
@@ -24,6 +25,11 @@ static struct {
 	bool ready GUARDED_BY(mads_lock);
 	struct work_queue queue GUARDS_ITSELF;
 	struct work offer GUARDS_ITSELF; /* shows the node the wills of this process */
+	struct work mourn GUARDS_ITSELF; /* ends connections to processes that have ended ... */
+	u64 died[NODE_SLOTS / 64] GUARDED_BY(mads_lock); /* ... whose slots these are, ... */
+	soft_mads_end end GUARDED_BY(mads_lock);	 /* ... with this, ... */
+	u32 place GUARDED_BY(mads_lock);		 /* ... by wills from this one on */
+	u32 deaths GUARDED_BY(mads_lock);		 /* calls of soft_mads_died */
 } soft_mads;
 
 /* ---- headers --------------------------------------------------------------------------------- */
@@ -157,14 +163,92 @@ void soft_mads_set_will(u32 index, const struct node_will *will)
 		work_push(&soft_mads.offer);
 }
 
+/* ---- the deaths of peers --------------------------------------------------------------------- */
+
+static bool soft_mads_is_among(const u64 slots[NODE_SLOTS / 64], u32 remote_id)
+{
+	u32 slot = remote_id >> STEER_SLOT_SHIFT;
+
+	return (slots[slot / 64] & 1ull << slot % 64) != 0;
+}
+
+_Static_assert(NODE_SLOTS == 1u << (32 - STEER_SLOT_SHIFT), "each ID names a slot");
+
+/* False: there are no more from *index on. */
+static bool soft_mads_end_some(const u64 slots[NODE_SLOTS / 64], soft_mads_end end, u32 *index)
+{
+	struct node_will own, theirs;
+
+	for (u32 left = MADS_BURST; left > 0;) {
+		if (!seat_is_attached(&the_seat) || !node_will_next(the_seat.a.node, index, &own))
+			return false;
+		if (soft_mads_is_among(slots, own.connection.remote_id) &&
+		    node_will_of_peer(&own, &theirs)) {
+			end(&theirs);
+			left--;
+		}
+	}
+	return true;
+}
+
+static void soft_mads_mourn(struct work *w)
+{
+	u64 slots[NODE_SLOTS / 64];
+	soft_mads_end end;
+	u32 index, deaths;
+	bool more;
+
+	lock_acquire(&soft_mads.mads_lock);
+	memcpy(slots, soft_mads.died, sizeof(slots));
+	end = soft_mads.end;
+	index = soft_mads.place;
+	deaths = soft_mads.deaths;
+	lock_release(&soft_mads.mads_lock);
+	more = soft_mads_end_some(slots, end, &index);
+	lock_acquire(&soft_mads.mads_lock);
+	/* else it was pushed again, for all of them */
+	if (soft_mads.deaths == deaths) {
+		soft_mads.place = index;
+		if (more)
+			work_push(w);
+		else
+			memset(soft_mads.died, 0, sizeof(soft_mads.died));
+	}
+	lock_release(&soft_mads.mads_lock);
+}
+
+void soft_mads_died(const u64 slots[NODE_SLOTS / 64], soft_mads_end end)
+{
+	bool used;
+
+	lock_acquire(&soft_mads.mads_lock);
+	/* else there are no connections, and slots that wait may get other owners */
+	used = soft_mads.ready && work_queue_is_used(&soft_mads.queue);
+	for (u32 i = 0; used && i < NODE_SLOTS / 64; i++)
+		soft_mads.died[i] |= slots[i];
+	soft_mads.end = end;
+	soft_mads.place = 0;
+	soft_mads.deaths++;
+	if (used)
+		work_push(&soft_mads.mourn);
+	lock_release(&soft_mads.mads_lock);
+}
+
 /* ---- the queue ------------------------------------------------------------------------------- */
+
+static void soft_mads_init_works(void) REQUIRES(soft_mads.mads_lock)
+{
+	work_init(&soft_mads.offer, &soft_mads.queue, soft_mads_offer);
+	work_init(&soft_mads.mourn, &soft_mads.queue, soft_mads_mourn);
+	memset(soft_mads.died, 0, sizeof(soft_mads.died));
+}
 
 struct work_queue *soft_mads_queue(void)
 {
 	lock_acquire(&soft_mads.mads_lock);
 	if (!soft_mads.ready) {
 		work_queue_init(&soft_mads.queue, "anyverbs/mad", false);
-		work_init(&soft_mads.offer, &soft_mads.queue, soft_mads_offer);
+		soft_mads_init_works();
 	}
 	soft_mads.ready = true;
 	lock_release(&soft_mads.mads_lock);
@@ -208,7 +292,7 @@ static void soft_mads_drop_in_child(void) NO_THREAD_SAFETY
 {
 	if (soft_mads.ready) {
 		work_queue_drop_in_child(&soft_mads.queue);
-		work_init(&soft_mads.offer, &soft_mads.queue, soft_mads_offer);
+		soft_mads_init_works();
 	}
 }
 FORK_TAKES(FORK_SOFT_MADS, &soft_mads.mads_lock, .child = soft_mads_drop_in_child);

@@ -35,4 +35,12 @@ void soft_mads_fill_will(const struct mad_will *will, struct node_will *out);
  * Any context. */
 void soft_mads_set_will(u32 index, const struct node_will *will);
 
+/* Takes the MAD that ends a connection of this process, of a peer that cannot send it any more. On
+ * the queue. */
+typedef void (*soft_mads_end)(const struct node_will *will);
+/* The processes of these slots have ended (seat_ops.died), and what they had sent was received:
+ * `end` gets what their wills say to this process. The node may be gone as well, and sends no will
+ * then; else the CM hears the same again. Any thread; never blocks. */
+void soft_mads_died(const u64 slots[NODE_SLOTS / 64], soft_mads_end end);
+
 #endif
