@@ -1,7 +1,7 @@
 /* log.h: messages for a person, on standard error, only if ANYVERBS_LOG asks (error, warn, info,
  * debug; default: none). The libraries are guests in somebody's process: they print nothing
- * unasked, except that the system refuses a thread (thread.h) or the adapter's descriptors
- * (seat/attach.c). The function that first knows a cause logs it, once.
+ * unasked, except that the system refuses a thread (thread.h), or a resource that a device or a
+ * peer needs (limit.h). The function that first knows a cause logs it, once.
  */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H

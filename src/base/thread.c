@@ -7,11 +7,11 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/limit.h"
 #include "base/lock.h"
 #include "base/log.h"
 
@@ -57,15 +57,15 @@ static bool thread_note_refusal(const char *name)
 
 static void thread_say_refusal(const char *name, int err)
 {
-	struct rlimit most;
+	char limits[LIMIT_TEXT];
 
 	if (!thread_note_refusal(name))
 		return;
-	if (err == EAGAIN && getrlimit(RLIMIT_NPROC, &most) == 0 && most.rlim_cur != RLIM_INFINITY)
+	if (limit_behind(err, limits)[0] != '\0')
 		log_print(LOG_ERROR, "thread",
-			  "the system refuses the thread %s: %s (RLIMIT_NPROC is %llu; a cgroup's "
-			  "pids.max counts threads, too)",
-			  name, strerror(err), (unsigned long long)most.rlim_cur);
+			  "the system refuses the thread %s: %s (%s; a cgroup's pids.max counts "
+			  "threads, too)",
+			  name, strerror(err), limits);
 	else
 		log_print(LOG_ERROR, "thread",
 			  "the system refuses the thread %s: %s (pids.max of the cgroup, memory?)",

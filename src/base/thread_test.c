@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -112,6 +113,30 @@ static void thread_begin__says_each_kind_once(void **state)
 
 static struct thread late = THREAD_INIT("test/late", THREAD_STACK, test_run, NULL);
 
+static void test_begin_space(void)
+{
+	struct thread t = THREAD_INIT("test/space", THREAD_STACK, test_run, NULL);
+
+	assert_int_equal(thread_begin(&t), -EAGAIN);
+}
+
+/* Its stack may not fit. */
+static void thread_begin__names_the_address_space(void **state)
+{
+	struct rlimit before, low;
+	char text[1024];
+
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	low = before;
+	low.rlim_cur = MIN((rlim_t)1 << 50, before.rlim_max);
+	assert_int_equal(setrlimit(RLIMIT_AS, &low), 0);
+	refused = true;
+	test_hear(test_begin_space, text, sizeof(text));
+	refused = false;
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_non_null(strstr(text, "test/space: Resource temporarily unavailable (RLIMIT_AS "));
+}
+
 static void test_begin_late(void)
 {
 	thread_begin_later(&late);
@@ -179,6 +204,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(thread_begin__says_each_kind_once),
+		cmocka_unit_test(thread_begin__names_the_address_space),
 		cmocka_unit_test(thread_begin_later__asks_again),
 		cmocka_unit_test(work_push__waits_for_a_thread),
 	};
