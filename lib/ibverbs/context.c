@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/limit.h"
 #include "door.h"
 
 /* Every release's clients find a slot by its distance from the context: the newest layout serves
@@ -190,6 +191,16 @@ static bool context_device_is_there(struct ib_device *ib)
 	return ib_device_is_listed(ib);
 }
 
+/* ibv_devinfo and others do not tell the errno. */
+static struct ibv_context *context_refuse(int error)
+{
+	static pid_t said ATOMIC_ONLY;
+
+	if (limit_refuses(error))
+		limit_say(&said, "verbs", "a device cannot be opened", error);
+	return door_null(error);
+}
+
 AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct ibv_context *context;
@@ -206,7 +217,7 @@ AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	 * device. */
 	cmd_fd = ib_export_open(&export);
 	if (cmd_fd < 0)
-		return door_null(cmd_fd);
+		return context_refuse(cmd_fd);
 	ucontext = context_name(door_device(device), export, cmd_fd);
 	if (!ucontext)
 		goto close_fd;
@@ -216,7 +227,7 @@ AV_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	ib_ucontext_put(ucontext);
 close_fd:
 	close(cmd_fd);
-	return door_null(error);
+	return context_refuse(error);
 }
 DOOR_DEFAULT(ibv_open_device);
 

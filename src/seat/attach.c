@@ -19,6 +19,7 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/fork.h"
+#include "base/limit.h"
 #include "base/log.h"
 #include "event/event.h"
 #include "shared/shared.h"
@@ -336,15 +337,13 @@ static void drop_in_child(void)
 }
 FORK_MAKES_ANEW(FORK_SEAT, &the_seat.attach_lock, .child = drop_in_child);
 
-/* A lack of descriptors is said unasked, once, as that of threads (thread.h): some programs say no
- * more than that there is no device, or nothing. */
+/* A thread that is refused is said already (thread.h). */
 static void attach_say_refused(int err)
 {
-	static bool said ATOMIC_ONLY;
+	static pid_t said ATOMIC_ONLY;
 
-	if ((err == -EMFILE || err == -ENFILE) &&
-	    !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
-		log_print(LOG_ERROR, "seat", "no adapter: %s (RLIMIT_NOFILE?)", strerror(-err));
+	if (limit_refuses(err))
+		limit_say(&said, "seat", "no adapter", err);
 	else
 		log_error("seat", "no adapter: %s", strerror(-err));
 }

@@ -117,18 +117,18 @@ class Maps(Case):
 
 class FewResources(Case):
     def check_clear(self, done, what):
-        """It worked, or ended with an errno that says why; returns whether it worked. Without a device there is no
-        call whose errno the program would look at: so there is a message, too."""
+        """It worked, or ended with an errno that says why; returns whether it worked. Many programs do not tell the
+        errno of a device that is not there, or does not open: so there is a message, too, and unasked."""
         self.assertIn(done.returncode, (0, 3), f"{what}: {done.stdout} {done.stderr}")
         if done.returncode == 0:
             return True
         self.assertTrue(any(text in done.stdout for text in CLEAR), f"{what}: {done.stdout}")
-        if "error devices" in done.stdout:
+        if done.stdout.startswith(("error devices", "error open")):
             self.assertTrue(any(text in done.stderr for text in CLEAR), f"{what}: the message is {done.stderr!r}")
         return False
 
     def alone(self, *before, **env):
-        return self.world.run(*before, fault.program("end"), ANYVERBS_LOG="error", **env)
+        return self.world.run(*before, fault.program("end"), **env)
 
     def test_memlock_64_kib(self):
         ends = self.pair(self.world, ("prlimit", "--memlock=65536"))
@@ -170,7 +170,7 @@ class FewResources(Case):
 
     def test_descriptors_of_a_node_that_must_start(self):
         for n in (4, 6, 8, 10, 12):
-            self.check_clear(self.alone("prlimit", f"--nofile={n}:1000"), f"nofile {n}")
+            self.check_clear(self.alone("prlimit", f"--nofile={n}:1000", ANYVERBS_LOG="error"), f"nofile {n}")
         self.assertEqual(self.alone().returncode, 0)
 
     def test_peer_that_cannot_be_taken(self):
