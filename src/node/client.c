@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/limit.h"
 #include "base/log.h"
 #include "node/await.h"
 #include "node/client_priv.h"
@@ -642,10 +643,10 @@ int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *o
 	return err < 0 ? err : count;
 }
 
-/* Tells the node that this process cannot take part in a pair; the node tells the peer. */
-static void client_pair_drop(struct node *n, u64 process) REQUIRES(n->request_lock)
+/* Tells the node why this process cannot take part in a pair; the node tells the peer. */
+static void client_pair_drop(struct node *n, u64 process, int err) REQUIRES(n->request_lock)
 {
-	struct proto_peer request = { .process = process };
+	struct proto_pair_end request = { .process = process, .error = err };
 	struct proto_plain reply;
 	struct message m;
 
@@ -654,18 +655,26 @@ static void client_pair_drop(struct node *n, u64 process) REQUIRES(n->request_lo
 	(void)client_call(n, &request, sizeof(request), NULL, 0, &reply, sizeof(reply), &m);
 }
 
-void client_pair_refuse(struct node *n, u64 process)
+void node_say_no_pair(int err)
 {
+	static pid_t said ATOMIC_ONLY;
+
+	limit_say(&said, "node", "no connection with another process of this host", err);
+}
+
+void client_pair_refuse(struct node *n, u64 process, int err)
+{
+	node_say_no_pair(err);
 	lock_acquire(&n->request_lock);
-	client_pair_drop(n, process);
+	client_pair_drop(n, process, err);
 	lock_release(&n->request_lock);
 }
 
-void node_pair_refuse(struct node *n, u64 process)
+void node_pair_refuse(struct node *n, u64 process, int err)
 {
 	lock_acquire(&n->request_lock);
 	events_pair_remove(n, process);
-	client_pair_drop(n, process);
+	client_pair_drop(n, process, err);
 	lock_release(&n->request_lock);
 }
 
@@ -684,7 +693,7 @@ static int client_connect(struct node *n, u32 slot, int ring_fd, struct node_pee
 	if (err == -EALREADY)
 		out->process = reply.process;
 	if (err == -EMFILE && reply.head.status == 0 && reply.process != 0)
-		client_pair_drop(n, reply.process);
+		client_pair_drop(n, reply.process, err);
 	if (err < 0)
 		return err;
 	err = events_peer_from(&m, 0, &reply, &peer);
@@ -696,7 +705,7 @@ static int client_connect(struct node *n, u32 slot, int ring_fd, struct node_pee
 	}
 	message_close(&m);
 	if (err < 0)
-		client_pair_drop(n, reply.process);
+		client_pair_drop(n, reply.process, err);
 	else
 		*out = peer;
 	return err;

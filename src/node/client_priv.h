@@ -103,8 +103,9 @@ int client_recover(struct node *n) REQUIRES(n->request_lock);
 int client_request(struct node *n, void *request, size_t size, const int *fds, int fd_count,
 		   void *reply, size_t reply_size, struct message *m) REQUIRES(n->request_lock);
 void client_head(struct proto_head *head, u16 type);
-/* Tells the node that this process cannot take part in the pair with `process`. May block. */
-void client_pair_refuse(struct node *n, u64 process);
+/* Tells the node why this process cannot take part in the pair with `process`, and says so. May
+ * block. */
+void client_pair_refuse(struct node *n, u64 process, int err);
 
 /* ---- agent.c ---- */
 

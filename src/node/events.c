@@ -285,6 +285,7 @@ static int events_peer_new(struct node *n, const struct proto_peer *p, struct me
 union events_packet {
 	struct proto_head head;
 	struct proto_peer peer;
+	struct proto_pair_end end;
 	struct proto_mad mad;
 	struct proto_fabric_event fabric;
 };
@@ -305,15 +306,16 @@ static int events_translate(struct node *n, const union events_packet *packet, s
 		err = m->size == sizeof(*p) ? events_peer_new(n, p, m, ev) : -EPROTO;
 		break;
 	case PROTO_EV_PEER_GONE:
-		if (m->size != sizeof(*p))
+		if (m->size != sizeof(packet->end))
 			return -EPROTO;
 		ev->type = NODE_EVENT_PEER_GONE;
-		ev->peer = (struct node_peer){ .process = p->process,
+		ev->error = MIN(packet->end.error, 0);
+		ev->peer = (struct node_peer){ .process = packet->end.process,
 					       .ring_fd = -1,
 					       .board_fd = -1,
 					       .bell_fd = { -1, -1 },
 					       .pid_fd = -1 };
-		events_pair_remove_locked(n, p->process);
+		events_pair_remove_locked(n, packet->end.process);
 		break;
 	case PROTO_EV_CONFIG:
 		ev->type = NODE_EVENT_CONFIG;
@@ -525,8 +527,7 @@ bool node_event_next(struct node *n, struct node_event *ev)
 		lock_release(&n->state_lock);
 		if (err != -EMFILE && err != -ENOMEM)
 			break;
-		log_error("node", "a peer cannot be taken: %s", strerror(-err));
-		client_pair_refuse(n, refused);
+		client_pair_refuse(n, refused, err);
 	}
 	if (err == -ECONNRESET)
 		*ev = (struct node_event){ .type = NODE_EVENT_LOST };
@@ -571,7 +572,7 @@ bool node_event_take(struct node *n, enum node_event_type type, struct node_even
 			*ev = events_remove(n, c);
 		lock_release(&n->state_lock);
 		if (err == -EMFILE || err == -ENOMEM)
-			client_pair_refuse(n, refused);
+			client_pair_refuse(n, refused, err);
 	} while (c == NULL && err != -EAGAIN);
 	return c != NULL;
 }

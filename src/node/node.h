@@ -102,8 +102,8 @@ enum node_event_type {
 	/* the node is gone; the next request, or node_recover, starts another */
 	NODE_EVENT_LOST,
 	/* the pair with `peer.process` is over, though its process may live (it detached, called
-	 * exec, or could not take the pair): as if it had died. Only `process` is set. Comes
-	 * after a death, too. */
+	 * exec, or could not take the pair): as if it had died. Only `process` is set, and
+	 * `error` if it could not. Comes after a death, too. */
 	NODE_EVENT_PEER_GONE,
 	/* what this process' adapter sends and receives is to be recorded in `capture_fd` (the
 	 * receiver's), or, if it is -1, no more */
@@ -197,6 +197,7 @@ struct node_device_key {
 struct node_event {
 	enum node_event_type type;
 	struct node_peer peer;
+	int error; /* NODE_EVENT_PEER_GONE: a negative errno: the peer has never read the rings */
 	int capture_fd; /* NODE_EVENT_CAPTURE */
 	struct node_device_key device; /* NODE_EVENT_DEVICE_* */
 	struct node_mad mad;	       /* NODE_EVENT_MAD */
@@ -266,9 +267,13 @@ int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *o
  * and has not come back to this node for a second. -EALREADY: the pair exists or the peer was
  * faster (a NODE_EVENT_PEER_NEW is on its way): only out->process is filled. */
 int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out);
-/* This process cannot take part in the pair that node_connect or NODE_EVENT_PEER_NEW gave it: its
- * other end hears NODE_EVENT_PEER_GONE. May block. */
-void node_pair_refuse(struct node *n, u64 process);
+/* This process cannot take part in the pair that node_connect or NODE_EVENT_PEER_NEW gave it, and
+ * has read nothing of its rings: the other end hears NODE_EVENT_PEER_GONE with `err`, a negative
+ * errno. May block. */
+void node_pair_refuse(struct node *n, u64 process, int err);
+/* Says on standard error, unasked once, that this process can have no pair for want of what the
+ * errno says. node_event_next and node_event_take say it where they refuse a pair. */
+void node_say_no_pair(int err);
 /* Memberships that the processes of this node see of each other. What comes from other hosts comes
  * on a socket of the process' own: node_mcast_socket. A group is ff..., or ::ffff:a.b.c.d with an
  * IPv4 group (else -EINVAL). -ENOSPC: there are NODE_MEMBERS already. */

@@ -29,7 +29,7 @@ union proto_request {
 	struct proto_udp_sockets udp_sockets;
 	struct proto_connect connect;
 	struct proto_pair_claim pair_claim;
-	struct proto_peer peer;
+	struct proto_pair_end pair_end;
 	struct proto_mcast mcast;
 	struct proto_listen listen;
 	struct proto_agent agent;

@@ -454,7 +454,7 @@ static void progress_node_event(struct seat *s, struct node_event *ev)
 			log_warn("seat", "a peer could not be added");
 		break;
 	case NODE_EVENT_PEER_GONE:
-		shm_peer_gone(s->a.shm, ev->peer.process);
+		shm_peer_gone(s->a.shm, ev->peer.process, ev->error);
 		break;
 	case NODE_EVENT_CONFIG:
 	case NODE_EVENT_DEVICE_ADDED:

@@ -36,7 +36,7 @@ static const struct shape {
 	{ PROTO_SLOT_TAKE, sizeof(struct proto_plain), 0 },
 	{ PROTO_UDP_SOCKETS, sizeof(struct proto_udp_sockets), 0 },
 	{ PROTO_CONNECT, sizeof(struct proto_connect), 1 },
-	{ PROTO_PAIR_DROP, sizeof(struct proto_peer), 0 },
+	{ PROTO_PAIR_DROP, sizeof(struct proto_pair_end), 0 },
 	{ PROTO_MCAST_JOIN, sizeof(struct proto_mcast), 0 },
 	{ PROTO_MCAST_LEAVE, sizeof(struct proto_mcast), 0 },
 	{ PROTO_STATUS, sizeof(struct proto_plain), 0 },
@@ -198,7 +198,7 @@ static void fuzz_small(union proto_request *q)
 		q->connect.slot = f.slot;
 		break;
 	case PROTO_PAIR_DROP:
-		q->peer.process %= PROCESSES;
+		q->pair_end.process %= PROCESSES;
 		break;
 	case PROTO_LISTEN:
 	case PROTO_UNLISTEN:

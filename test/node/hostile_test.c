@@ -144,7 +144,7 @@ static void node__random_requests(void **state)
 		{ PROTO_PAIR_CLAIM, sizeof(struct proto_pair_claim) },
 		{ PROTO_SLOT_TAKE, sizeof(struct proto_plain) },
 		{ PROTO_CONNECT, sizeof(struct proto_connect) },
-		{ PROTO_PAIR_DROP, sizeof(struct proto_peer) },
+		{ PROTO_PAIR_DROP, sizeof(struct proto_pair_end) },
 		{ PROTO_MCAST_JOIN, sizeof(struct proto_mcast) },
 		{ PROTO_MCAST_LEAVE, sizeof(struct proto_mcast) },
 		{ PROTO_UDP_SOCKETS, sizeof(struct proto_udp_sockets) },

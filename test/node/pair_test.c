@@ -198,6 +198,7 @@ static void node_connect__without_descriptors_undoes_the_pair(void **state)
 	harness_close_peer(&ev.peer);
 	ev = harness_wait_event(&b, NODE_EVENT_PEER_GONE);
 	assert_int_equal(ev.peer.process, node_process(a.node));
+	assert_int_equal(ev.error, -EMFILE);
 	/* and it may be tried again */
 	assert_int_equal(node_connect(a.node, slot, rings, &peer), 0);
 	harness_close_peer(&peer);
@@ -231,6 +232,7 @@ static void node_event_next__without_descriptors_refuses_the_pair(void **state)
 	assert_int_equal(count_fds(), before);
 	ev = harness_wait_event(&a, NODE_EVENT_PEER_GONE);
 	assert_int_equal(ev.peer.process, node_process(b.node));
+	assert_int_equal(ev.error, -EMFILE);
 	assert_int_equal(harness_status().pairs, 0);
 	close(rings);
 	harness_detach(&b);
@@ -250,7 +252,7 @@ static void node_event_take__leaves_the_others(void **state)
 	assert_int_equal(node_slot_take(b.node, &slot), 0);
 	assert_int_equal(node_connect(a.node, slot, rings, &peer), 0);
 	harness_close_peer(&peer);
-	node_pair_refuse(a.node, node_process(b.node));
+	node_pair_refuse(a.node, node_process(b.node), -ENOMEM);
 	assert_true(node_event_take(b.node, NODE_EVENT_PEER_GONE, &ev));
 	assert_int_equal(ev.type, NODE_EVENT_PEER_GONE);
 	assert_int_equal(ev.peer.process, node_process(a.node));

@@ -135,7 +135,8 @@ int proc_attach(struct proc *p, u64 process, const struct proto_process *who, st
 int event_open(struct proc *p, int *theirs);
 /* Tells `to` of its new pair with `peer`; rings_fd is duplicated if the event must wait. */
 int event_peer_new(struct proc *to, struct proc *peer, int rings_fd);
-void event_peer_gone(struct proc *to, u64 process);
+/* As struct proto_pair_end. */
+void event_peer_gone(struct proc *to, u64 process, s32 error);
 void event_config(struct daemon *d);
 /* Tells one process, or all, that a capture has begun or ended. */
 void event_capture(struct proc *to);

@@ -19,6 +19,7 @@ struct proc_event {
 	u16 type;
 	u64 process;  /* the peer */
 	int rings_fd; /* -1 or EV_PEER_NEW's */
+	s32 error;    /* EV_PEER_GONE's */
 } OWNED_BY(the daemon);
 
 static void event_head(struct proto_head *h, u16 type)
@@ -59,19 +60,19 @@ static int event_send_peer_new(struct proc *to, u64 process, int rings_fd)
 	return message_send(to->events.fd, &msg, sizeof(msg), fds, count + 1);
 }
 
-static int event_send(struct proc *to, u16 type, u64 process, int rings_fd)
+static int event_send(struct proc *to, const struct proc_event *e)
 {
-	struct proto_peer msg = { .process = process };
+	struct proto_pair_end msg = { .process = e->process, .error = e->error };
 	int err;
 
-	if (type == PROTO_EV_PEER_NEW) {
-		err = event_send_peer_new(to, process, rings_fd);
+	if (e->type == PROTO_EV_PEER_NEW) {
+		err = event_send_peer_new(to, e->process, e->rings_fd);
 	} else {
 		int fd = to->daemon->capture_fd;
 
-		event_head(&msg.head, type);
+		event_head(&msg.head, e->type);
 		err = message_send(to->events.fd, &msg, sizeof(msg), &fd,
-				   type == PROTO_EV_CAPTURE && to->daemon->recorder != NULL);
+				   e->type == PROTO_EV_CAPTURE && to->daemon->recorder != NULL);
 	}
 	/* too many descriptors in flight: the process must receive them first */
 	return err == -ETOOMANYREFS ? -EAGAIN : err;
@@ -134,17 +135,17 @@ void event_flush(struct proc *p)
 	int err = 0;
 
 	list_for_each_safe(e, &p->waiting, struct proc_event, node) {
-		err = event_send(p, e->type, e->process, e->rings_fd);
+		err = event_send(p, e);
 		if (err == -EAGAIN)
 			break;
 		event_free(p, e);
 	}
 	if (err != -EAGAIN && p->config_due) {
-		err = event_send(p, PROTO_EV_CONFIG, 0, -1);
+		err = event_send(p, &(struct proc_event){ .type = PROTO_EV_CONFIG });
 		p->config_due = err == -EAGAIN;
 	}
 	if (err != -EAGAIN && p->capture_due) {
-		err = event_send(p, PROTO_EV_CAPTURE, 0, -1);
+		err = event_send(p, &(struct proc_event){ .type = PROTO_EV_CAPTURE });
 		p->capture_due = err == -EAGAIN;
 	}
 	if (err != -EAGAIN && p->host != NULL)
@@ -153,14 +154,14 @@ void event_flush(struct proc *p)
 }
 
 /* Appends an event and sends what can be sent. */
-static int event_queue(struct proc *p, u16 type, u64 process, int rings_fd)
+static int event_queue(struct proc *p, const struct proc_event *now)
 {
 	struct proc_event *e;
 
 	if (p->events.fd < 0 || p->waiting_count >= DAEMON_EVENTS)
 		return -ENOBUFS;
 	if (list_empty(&p->waiting)) {
-		int err = event_send(p, type, process, rings_fd);
+		int err = event_send(p, now);
 
 		if (err != -EAGAIN)
 			return err;
@@ -168,10 +169,10 @@ static int event_queue(struct proc *p, u16 type, u64 process, int rings_fd)
 	e = calloc(1, sizeof(*e));
 	if (e == NULL)
 		return -ENOMEM;
-	e->type = type;
-	e->process = process;
-	e->rings_fd = rings_fd < 0 ? -1 : fcntl(rings_fd, F_DUPFD_CLOEXEC, 0);
-	if (rings_fd >= 0 && e->rings_fd < 0) {
+	*e = *now;
+	list_init(&e->node);
+	e->rings_fd = now->rings_fd < 0 ? -1 : fcntl(now->rings_fd, F_DUPFD_CLOEXEC, 0);
+	if (now->rings_fd >= 0 && e->rings_fd < 0) {
 		free(e);
 		return -ENFILE;
 	}
@@ -183,11 +184,18 @@ static int event_queue(struct proc *p, u16 type, u64 process, int rings_fd)
 
 int event_peer_new(struct proc *to, struct proc *peer, int rings_fd)
 {
-	return event_queue(to, PROTO_EV_PEER_NEW, peer->process, rings_fd);
+	return event_queue(to, &(struct proc_event){ .type = PROTO_EV_PEER_NEW,
+						     .process = peer->process,
+						     .rings_fd = rings_fd });
 }
 
-void event_peer_gone(struct proc *to, u64 process)
+void event_peer_gone(struct proc *to, u64 process, s32 error)
 {
+	struct proc_event gone = { .type = PROTO_EV_PEER_GONE,
+				   .process = process,
+				   .rings_fd = -1,
+				   .error = error };
+
 	/* an event that was not sent yet need not be revoked */
 	list_for_each(e, &to->waiting, struct proc_event, node) {
 		if (e->type == PROTO_EV_PEER_NEW && e->process == process) {
@@ -195,7 +203,7 @@ void event_peer_gone(struct proc *to, u64 process)
 			return;
 		}
 	}
-	if (event_queue(to, PROTO_EV_PEER_GONE, process, -1) < 0)
+	if (event_queue(to, &gone) < 0)
 		log_warn("node", "process %llu does not read its events",
 			 (unsigned long long)to->process);
 }

@@ -67,14 +67,14 @@ static void event_peer_gone__keeps_order_behind_what_waits(void **state)
 	u64 last = 0, due = 1;
 
 	while (proc[0].waiting_count < WAITING)
-		event_peer_gone(&proc[0], ++last);
+		event_peer_gone(&proc[0], ++last, 0);
 	assert_true(proc[0].blocked);
 	assert_int_equal(d.blocked_count, 1);
 	for (; due <= WAITING; due++) {
 		assert_true(next(0, &msg));
 		assert_int_equal(msg.process, due);
 	}
-	event_peer_gone(&proc[0], ++last);
+	event_peer_gone(&proc[0], ++last, 0);
 	assert_int_equal(proc[0].waiting_count, WAITING + 1);
 	while (due <= last) {
 		if (!next(0, &msg)) {
@@ -96,7 +96,7 @@ static void event_config__tells_every_process(void **state)
 	u64 last = 0;
 
 	while (proc[1].waiting_count < WAITING)
-		event_peer_gone(&proc[1], ++last);
+		event_peer_gone(&proc[1], ++last, 0);
 	event_config(&d);
 	event_capture_all(&d);
 	for (int i = 0; i < PROCESSES; i++) {

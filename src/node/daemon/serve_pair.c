@@ -60,7 +60,7 @@ static int serve_connect(struct request *r)
 	count = event_describe(owner, r->proc, &reply, fds);
 	service_reply(r, &reply.head, sizeof(reply), 0, fds, count);
 	if (reply.head.status < 0) {
-		event_peer_gone(owner, r->proc->process);
+		event_peer_gone(owner, r->proc->process, 0);
 		pairs_remove(&r->daemon->pairs, r->proc->process, owner->process);
 	}
 	return 0;
@@ -69,13 +69,13 @@ static int serve_connect(struct request *r)
 static int serve_pair_drop(struct request *r)
 {
 	struct daemon *d = r->daemon;
-	u64 other = r->q->peer.process;
+	u64 other = r->q->pair_end.process;
 	struct proc *peer = proc_find(d, other);
 
 	if (pairs_find(&d->pairs, r->proc->process, other) == NULL)
 		return -ENOENT;
 	if (peer != NULL)
-		event_peer_gone(peer, r->proc->process);
+		event_peer_gone(peer, r->proc->process, r->q->pair_end.error);
 	pairs_remove(&d->pairs, r->proc->process, other);
 	service_status(r, 0);
 	return 0;
@@ -88,7 +88,7 @@ static void serve_end_pair(struct pair *pair, u64 other, void *arg)
 	struct proc *peer = proc_find(p->daemon, other);
 
 	if (peer != NULL && pair->known[pairs_end(pair, other)])
-		event_peer_gone(peer, p->process);
+		event_peer_gone(peer, p->process, 0);
 	pairs_remove(&p->daemon->pairs, p->process, other);
 }
 
@@ -110,7 +110,7 @@ static void serve_claim_pair(struct request *r, u64 other)
 		return;
 	if (peer != NULL && !service_claim_is_due(peer, PROTO_SERVICE_PAIR) &&
 	    (pair == NULL || !pair->known[pairs_end(pair, other)])) {
-		event_peer_gone(r->proc, other);
+		event_peer_gone(r->proc, other, 0);
 		pairs_remove(&d->pairs, process, other);
 		return;
 	}
@@ -128,7 +128,7 @@ static void serve_unknown_pair(struct pair *pair, u64 other, void *arg)
 	if (pair->known[pairs_end(pair, p->process)])
 		return;
 	if (peer != NULL)
-		event_peer_gone(peer, p->process);
+		event_peer_gone(peer, p->process, 0);
 	pairs_remove(&p->daemon->pairs, p->process, other);
 }
 
@@ -150,7 +150,7 @@ static const struct service_rule serve_pair_rules[] = {
 					 SERVICE_FROM(PROC_ATTACHED) },
 	[PROTO_OP(PROTO_CONNECT)] = { serve_connect, sizeof(struct proto_connect), 1,
 				      SERVICE_FROM(PROC_ATTACHED) },
-	[PROTO_OP(PROTO_PAIR_DROP)] = { serve_pair_drop, sizeof(struct proto_peer), 0,
+	[PROTO_OP(PROTO_PAIR_DROP)] = { serve_pair_drop, sizeof(struct proto_pair_end), 0,
 					SERVICE_FROM(PROC_ATTACHED) },
 };
 

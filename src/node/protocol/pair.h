@@ -22,13 +22,20 @@ struct proto_connect {
 } OWNED_BY(the caller);
 
 /* The reply to CONNECT. Descriptors: board, bell 0, bell 1, and a pidfd if has_pid_fd.
- * EV_PEER_NEW: the same with the rings in front. EV_PEER_GONE and the request PAIR_DROP: `process`
- * only. */
+ * EV_PEER_NEW: the same with the rings in front. */
 struct proto_peer {
 	struct proto_head head;
 	u64 process;
 	s32 pid; /* as the receiver sees it; 0 if it cannot */
 	u32 has_pid_fd;
+} OWNED_BY(the caller);
+
+/* EV_PEER_GONE, and the request PAIR_DROP, whose reply is plain: `process` is the other end. */
+struct proto_pair_end {
+	struct proto_head head;
+	u64 process;
+	s32 error; /* negative errno: that is why the sender refuses the pair; 0: it is over */
+	u32 reserved;
 } OWNED_BY(the caller);
 
 /* After RESUME: all pairs of the process, by the peers' numbers. A pair ends, with EV_PEER_GONE, if

@@ -271,16 +271,18 @@ static int link_publish(struct shm_link *l)
 	return err;
 }
 
-/* Closes the descriptors from the node, and has the peer told that this process takes no part. */
-static void link_refuse(struct shm *shm, struct node_peer *peer)
+/* Closes the descriptors from the node, and has the peer told why this process takes no part. */
+static void link_refuse(struct shm *shm, struct node_peer *peer, int err)
 {
 	int *fds[] = { &peer->ring_fd, &peer->board_fd, &peer->bell_fd[0], &peer->bell_fd[1],
 		       &peer->pid_fd };
 
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		link_close_fd(fds[i]);
-	if (shm->cfg.node != NULL)
-		node_pair_refuse(shm->cfg.node, peer->process);
+	if (shm->cfg.node == NULL)
+		return;
+	node_say_no_pair(err);
+	node_pair_refuse(shm->cfg.node, peer->process, err);
 }
 
 /* Opens the link and polls it, or has the peer told that this process takes no part. */
@@ -292,7 +294,7 @@ static int link_begin(struct shm_link *l, struct node_peer *peer)
 		err = link_publish(l);
 	if (err != 0) {
 		link_close(l);
-		link_refuse(l->shm, peer);
+		link_refuse(l->shm, peer, err);
 		__atomic_fetch_add(&l->shm->refusals, 1, __ATOMIC_RELAXED);
 	}
 	return err;
@@ -304,7 +306,7 @@ int shm_peer_new(struct shm *shm, struct node_peer *peer)
 	int err;
 
 	if (l == NULL) {
-		link_refuse(shm, peer);
+		link_refuse(shm, peer, -ENOMEM);
 		return -ENOMEM;
 	}
 	err = link_begin(l, peer);

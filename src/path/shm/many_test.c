@@ -43,7 +43,11 @@ int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 	return -ENOENT;
 }
 
-void node_pair_refuse(struct node *n, u64 process)
+void node_pair_refuse(struct node *n, u64 process, int err)
+{
+}
+
+void node_say_no_pair(int err)
 {
 }
 
@@ -236,7 +240,7 @@ static void each_link(struct shm_link *l, void *arg)
 	if (!l->self)
 		w.visits[l->process - 2]++;
 	if (w.dead == 0 && !l->self) /* one whose place another link takes */
-		shm_peer_gone(w.shm, l->process);
+		shm_peer_gone(w.shm, l->process, 0);
 }
 
 /* shm_drain would miss the hazard of a link that is not visited. */
@@ -257,7 +261,7 @@ static void shm_peer_new__leaves_descriptors_to_the_application(void **state)
 static void shm_peer_gone__gives_its_descriptors_to_others(void **state)
 {
 	for (u32 i = 0; i < PEERS; i++)
-		shm_peer_gone(w.shm, 2 + i);
+		shm_peer_gone(w.shm, 2 + i, 0);
 	shm_background(w.shm);
 	assert_int_equal(__atomic_load_n(&w.shm->spare_fds, __ATOMIC_RELAXED), 0);
 	assert_true(count_descriptors() <= 16);

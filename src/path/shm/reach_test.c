@@ -47,7 +47,11 @@ int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 	return 0;
 }
 
-void node_pair_refuse(struct node *n, u64 process)
+void node_pair_refuse(struct node *n, u64 process, int err)
+{
+}
+
+void node_say_no_pair(int err)
 {
 }
 
@@ -262,7 +266,7 @@ static void reach_want_shown__peer_dies_before_the_map(void **state)
 {
 	peer_show(w.peer[0], 2);
 	connect_to(0);
-	shm_peer_gone(w.shm, FIRST_SLOT);
+	shm_peer_gone(w.shm, FIRST_SLOT, 0);
 	shm_background(w.shm);
 	assert_int_equal(maps_of_peers(), 0);
 }
@@ -273,7 +277,7 @@ static void reach_want_shown__peer_dies_with_the_maps(void **state)
 	connect_to(0);
 	shm_background(w.shm);
 	assert_int_equal(maps_of_peers(), 2);
-	shm_peer_gone(w.shm, FIRST_SLOT);
+	shm_peer_gone(w.shm, FIRST_SLOT, 0);
 	shm_background(w.shm);
 	assert_int_equal(maps_of_peers(), 0);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limit.h"
 #include "base/log.h"
 
 enum { SHM_ASK_AGAIN_MS = 20, SHM_RUN = 16 /* brief packets that are received together */ };
@@ -96,12 +97,14 @@ static int shm_resolve_one(struct shm_link *l)
 		err = link_resolve(l);
 		if (err != 0) {
 			link_set_state(l, LINK_ABSENT);
-			if (err != -ENOENT && err != -EAGAIN)
+			if (limit_refuses(err))
+				node_say_no_pair(err);
+			else if (err != -ENOENT && err != -EAGAIN)
 				log_warn("shm", "slot %u: no link: %s", l->slot, strerror(-err));
 		}
 	}
 	lock_release(&shm->resolve_lock);
-	if (err == -EMFILE || err == -ENFILE || err == -EAGAIN)
+	if (limit_refuses(err) || err == -EAGAIN)
 		return err;
 	return link_state(l) == LINK_ABSENT ? -ENETUNREACH : 0;
 }
@@ -653,7 +656,27 @@ static void shm_let_go(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_l
 			shm->path.user_ops->writable(shm->path.user, &a->dest);
 }
 
-void shm_peer_dead(struct shm *shm, struct shm_link *l)
+/* Gives back the MADs to QP1 that wait in the ring of a peer that has not read it and will not. */
+static void shm_return_mads(struct shm *shm, struct shm_link *l) REQUIRES(shm->poll_lock)
+{
+	struct ring_item item;
+	struct ring_rx rx;
+	int got = 1;
+
+	if (shm->cfg.returned == NULL)
+		return;
+	ring_rx_init(&rx, l->tx.shared);
+	for (u32 i = 0; i < RING_SLOTS && got != 0; i++) {
+		got = ring_peek(&rx, &item);
+		if (got == 1 && item.pkt.qp_type == IBV_QPT_UD && item.pkt.dqpn == SHM_GENERAL)
+			shm->cfg.returned(shm->cfg.kick_arg, &item.pkt, item.payload);
+		if (got != 0)
+			ring_consume(&rx, &item);
+	}
+}
+
+/* `err`: 0, or why the peer refuses the link. */
+static void shm_end_link(struct shm *shm, struct shm_link *l, int err)
 {
 	u64 slots[NODE_SLOTS / 64] = { 0 };
 	bool died = false;
@@ -669,10 +692,17 @@ void shm_peer_dead(struct shm *shm, struct shm_link *l)
 		board_count(shm->cfg.board, COUNT_PEER_DEATHS);
 		shm->path.user_ops->dead(shm->path.user, &l->dest);
 		shm_let_go(shm, l);
+		if (err != 0)
+			shm_return_mads(shm, l);
 	}
 	lock_release(&shm->poll_lock);
 	if (died && shm->cfg.died != NULL)
 		shm->cfg.died(shm->cfg.kick_arg, slots);
+}
+
+void shm_peer_dead(struct shm *shm, struct shm_link *l)
+{
+	shm_end_link(shm, l, 0);
 }
 
 void shm_set_watched(struct shm *shm, bool watched)
@@ -701,7 +731,7 @@ static struct shm_link *shm_find_peer(struct shm *shm, u64 process)
 	return l;
 }
 
-void shm_peer_gone(struct shm *shm, u64 process)
+void shm_peer_gone(struct shm *shm, u64 process, int err)
 {
 	struct shm_link *l = shm_find_peer(shm, process);
 
@@ -714,7 +744,7 @@ void shm_peer_gone(struct shm *shm, u64 process)
 	}
 	if (l == NULL)
 		return;
-	shm_peer_dead(shm, l);
+	shm_end_link(shm, l, err);
 	shm_dest_put(&l->dest);
 }
 

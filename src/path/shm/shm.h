@@ -24,11 +24,14 @@ struct shm_config {
 	bool direct;		 /* reach peers' memory directly where they permit it */
 	struct capture *capture; /* NULL: nothing is ever captured */
 	void (*kick)(void *arg); /* has the engine's thread call shm_background soon */
-	void *kick_arg; /* `died` gets it, too */
 	/* A peer's process has ended, the owner of these slots, a bit each; what it had sent was
 	 * received. On the thread of shm_peer_dead or shm_peer_gone, without a lock. NULL: of no
 	 * interest. */
 	void (*died)(void *arg, const u64 slots[NODE_SLOTS / 64]);
+	/* A MAD to QP1 of a process that has refused the link comes back. Runs as a receiver; NULL:
+	 * it is dropped. */
+	void (*returned)(void *arg, const struct pkt *p, const void *payload);
+	void *kick_arg; /* of all three */
 } OWNED_BY(the caller);
 
 struct shm *shm_create(const struct shm_config *cfg, int *err);
@@ -43,8 +46,9 @@ void shm_slot_own(struct shm *shm, u32 slot);
 int shm_peer_new(struct shm *shm, struct node_peer *peer);
 /* A pidfd fired: receives all that the peer had sent, then fails its connections. May block. */
 void shm_peer_dead(struct shm *shm, struct shm_link *link);
-/* The same for a peer that the node knows no more, by its number: it may live on, detached. */
-void shm_peer_gone(struct shm *shm, u64 process);
+/* The same for a peer that the node knows no more, by its number: it may live on, detached, or has
+ * refused the link: err, a negative errno, says why. */
+void shm_peer_gone(struct shm *shm, u64 process, int err);
 /* Resolves links and buries dead ones. Engine's thread; may block. */
 void shm_background(struct shm *shm);
 

@@ -15,6 +15,7 @@
 
 enum {
 	SHM_LINKS = 1024,
+	SHM_GENERAL = 1, /* QP1 */
 	/* Each poll looks at so many links, those that were heard of last. */
 	SHM_WARM = 16,
 	/* Every other one has its turn: a poll looks at one for each so many ns that have

@@ -35,6 +35,7 @@ static struct world {
 	int board_fd, peer_board_fd, bell, epoll;
 	u32 dead;
 	u32 refused; /* what node_pair_refuse was told last */
+	u32 returned; /* the last word of MADs that came back, in their order */
 	u32 kicks;
 	u32 died; /* calls of shm_config.died */
 	u64 died_slots[NODE_SLOTS / 64];
@@ -62,7 +63,7 @@ static void fill_peer(struct node_peer *peer, int ring)
 
 static void *tell_gone(void *arg)
 {
-	shm_peer_gone(w.shm, PEER_PROCESS);
+	shm_peer_gone(w.shm, PEER_PROCESS, 0);
 	__atomic_store_n(&w.told, 1, __ATOMIC_RELEASE);
 	return NULL;
 }
@@ -110,9 +111,13 @@ int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 	return 0;
 }
 
-void node_pair_refuse(struct node *n, u64 process)
+void node_pair_refuse(struct node *n, u64 process, int err)
 {
 	w.refused = (u32)process;
+}
+
+void node_say_no_pair(int err)
+{
 }
 
 bool node_event_take(struct node *n, enum node_event_type type, struct node_event *ev)
@@ -154,10 +159,20 @@ static void died(void *arg, const u64 slots[NODE_SLOTS / 64])
 	memcpy(w.died_slots, slots, sizeof(w.died_slots));
 }
 
+static void returned(void *arg, const struct pkt *p, const void *payload)
+{
+	assert_int_equal(p->length, 1);
+	assert_int_equal(p->sqpn, 1);
+	w.returned = w.returned << 8 | *(const u8 *)payload;
+}
+
 static int set_up(void **state)
 {
-	struct shm_config cfg = { .process = OUR_PROCESS, .node = (struct node *)&w, .kick = kick,
-				  .died = died };
+	struct shm_config cfg = { .process = OUR_PROCESS,
+				  .node = (struct node *)&w,
+				  .kick = kick,
+				  .died = died,
+				  .returned = returned };
 	int err;
 
 	memset(&w, 0, sizeof(w));
@@ -229,7 +244,7 @@ static void shm_peer_gone__after_the_link_is_open(void **state)
 
 	assert_int_equal(d->path->ops->resolve(d), 0);
 	assert_int_equal(d->path->ops->send(d, &p, NULL, 0), 0);
-	shm_peer_gone(w.shm, PEER_PROCESS);
+	shm_peer_gone(w.shm, PEER_PROCESS, 0);
 	assert_int_equal(d->path->ops->send(d, &p, NULL, 0), -EPIPE);
 	assert_int_equal(w.dead, 1);
 	assert_int_equal(w.died, 0); /* it lives */
@@ -253,8 +268,8 @@ static void shm_peer_gone__of_a_process_that_has_ended(void **state)
 		(void)d[i]->path->ops->resolve(d[i]);
 	assert_int_equal(kill(w.peer_pid, SIGKILL), 0);
 	assert_int_equal(waitid(P_PID, (id_t)w.peer_pid, &info, WEXITED | WNOWAIT), 0);
-	shm_peer_gone(w.shm, PEER_PROCESS);
-	shm_peer_gone(w.shm, PEER_PROCESS);
+	shm_peer_gone(w.shm, PEER_PROCESS, 0);
+	shm_peer_gone(w.shm, PEER_PROCESS, 0);
 	assert_int_equal(w.dead, 1);
 	assert_int_equal(w.died, 1);
 	assert_int_equal(w.died_slots[0],
@@ -263,6 +278,37 @@ static void shm_peer_gone__of_a_process_that_has_ended(void **state)
 		d[i]->path->ops->dest_put(d[i]);
 	shm_background(w.shm);
 	assert_int_equal(waitpid(w.peer_pid, NULL, 0), w.peer_pid);
+}
+
+static void send_byte(struct path_dest *d, u32 qp_type, u32 dqpn, u8 byte)
+{
+	struct pkt p = { .opcode = PKT_SEND_ONLY,
+			 .qp_type = (u8)qp_type,
+			 .dqpn = dqpn,
+			 .sqpn = 1,
+			 .length = 1 };
+	struct iovec iov = { &byte, 1 };
+
+	assert_int_equal(d->path->ops->send(d, &p, &iov, 1), 0);
+}
+
+/* The peer has read nothing: who asks its CM for something must not wait for an answer. A peer that
+ * has ended may have read them. */
+static void shm_peer_gone__gives_back_mads_if_it_refuses(void **state)
+{
+	for (int round = 0; round < 2; round++) {
+		struct path_dest *d = dest_of_peer();
+
+		assert_int_equal(d->path->ops->resolve(d), 0);
+		send_byte(d, IBV_QPT_UD, 1, 0x12);
+		send_byte(d, IBV_QPT_UD, PEER_QPN, 0x34);
+		send_byte(d, IBV_QPT_RC, 1, 0x56);
+		send_byte(d, IBV_QPT_UD, 1, 0x78);
+		shm_peer_gone(w.shm, PEER_PROCESS, round == 0 ? 0 : -EMFILE);
+		assert_int_equal(w.returned, round == 0 ? 0 : 0x1278);
+		d->path->ops->dest_put(d);
+		shm_background(w.shm);
+	}
 }
 
 /* By its own account on its board. */
@@ -281,7 +327,7 @@ static void shm_dest_behind__says_whether_the_peer_had_more_to_send(void **state
 		w.peer_board->tallies[q - w.peer_board->qps].behind = behind;
 		assert_int_equal(d->path->ops->behind(d, PEER_QPN), behind);
 	}
-	shm_peer_gone(w.shm, PEER_PROCESS);
+	shm_peer_gone(w.shm, PEER_PROCESS, 0);
 	assert_true(d->path->ops->behind(d, PEER_QPN));
 	d->path->ops->dest_put(d);
 	shm_background(w.shm);
@@ -325,7 +371,7 @@ static void shm_dest_put__of_the_last_user_has_a_dead_link_buried(void **state)
 
 	for (u32 i = 0; i < ARRAY_LEN(d); i++)
 		assert_int_equal(d[i]->path->ops->resolve(d[i]), 0);
-	shm_peer_gone(w.shm, PEER_PROCESS);
+	shm_peer_gone(w.shm, PEER_PROCESS, 0);
 	shm_background(w.shm);
 	w.kicks = 0;
 	d[0]->path->ops->dest_put(d[0]);
@@ -460,6 +506,8 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(shm_peer_gone__after_the_link_is_open, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(shm_peer_gone__gives_back_mads_if_it_refuses,
+						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			shm_dest_behind__says_whether_the_peer_had_more_to_send, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_resolve__waits_for_a_pair_under_way, set_up,
