@@ -201,6 +201,7 @@ static int attach_paths(struct seat *s)
 				  .epoll_fd = a->epoll_fd,
 				  .direct = s->direct,
 				  .kick = progress_kick,
+				  .returned = s->ops->returned,
 				  .kick_arg = s,
 				  .died = s->ops->died,
 				  .capture = &a->capture,

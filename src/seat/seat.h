@@ -35,6 +35,8 @@ struct seat_ops {
 			 struct ibt_member *out, int max);
 	struct path_dest *(*route)(void *seat, const struct path_av *av, const struct pkt *p);
 	void (*general)(void *seat, const struct pkt *p, const void *payload);
+	/* shm_config.returned, with the seat as `arg`; may be NULL. */
+	void (*returned)(void *seat, const struct pkt *p, const void *payload);
 	void (*bad_key)(void *seat, const struct pkt *p, bool is_qkey);
 	/* As shm_config.died, with the seat as `arg`. On the engine's thread. */
 	void (*died)(void *seat, const u64 slots[NODE_SLOTS / 64]);

@@ -341,8 +341,9 @@ bool cm_peer_goes_first(const struct cm_id *id, const struct cm_req_msg *m);
 struct cm_id *cm_peer_find(struct cm *cm, const struct cm_received *r) REQUIRES(&cm->lock);
 
 /* retry.c */
-/* The outstanding REQ or SIDR_REQ has found no listener. True: it may have come before its listener
- * and is sent again soon. False: the consumer is to be told. */
+/* The outstanding REQ or SIDR_REQ has found no listener, or no room. True: it may have come before
+ * its listener, or before a descriptor was free, and is sent again soon. False: the consumer is to
+ * be told. */
 bool cm_request_again(struct cm *cm, struct cm_id *id, const struct cm_received *r)
 	REQUIRES(&cm->lock);
 

@@ -335,6 +335,52 @@ static void told__a_req_of_an_id_that_was_connected(void **state)
 	ib_destroy_cm_id(old.id);
 }
 
+/* ---- no room --------------------------------------------------------------------------------- */
+
+/* A descriptor may be free a moment later. */
+static void full__asked_again_for_a_while(void **state)
+{
+	struct ib_sa_path_rec path = net_path(0, 0);
+	struct ib_cm_req_param req = net_req(&path, SERVICE);
+	u8 full[CM_MAD_BYTES];
+	u64 tries = 0;
+
+	(void)state;
+	net.drop_attr = CM_REQ;
+	net.drop_count = 100;
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), 0);
+	while (trio.client.seen[IB_CM_REJ_RECEIVED] == 0 && tries < 100) {
+		assert_int_equal(net.sent[CM_REQ], ++tries);
+		assert_true(msg_answer_for_full(net.last, full));
+		net_inject(0, 0, full, sizeof(full));
+		net_run_for(2 * NS_PER_MS);
+	}
+	assert_true(tries > 1 && tries < 100);
+	assert_int_equal(trio.client.last.param.rej_rcvd.reason, IB_CM_REJ_NO_RESOURCES);
+}
+
+/* What a consumer says is meant. */
+static void full__not_where_a_consumer_says_so(void **state)
+{
+	struct ib_sa_path_rec path = net_path(0, 0);
+	struct ib_cm_req_param req = net_req(&path, SERVICE);
+	struct cm_msg msg;
+	u8 mad[CM_MAD_BYTES];
+
+	(void)state;
+	net.drop_attr = CM_REQ;
+	net.drop_count = 1;
+	assert_int_equal(ib_send_cm_req(trio.client.id, &req), 0);
+	assert_true(msg_answer_for_full(net.last, mad));
+	assert_true(msg_unpack(&msg, mad, sizeof(mad)));
+	msg.rej.about = CM_ABOUT_REQ;
+	msg_pack(&msg, mad);
+	net_inject(0, 0, mad, sizeof(mad));
+	net_run_for(2 * NS_PER_MS);
+	assert_int_equal(trio.client.seen[IB_CM_REJ_RECEIVED], 1);
+	assert_int_equal(net.sent[CM_REQ], 1);
+}
+
 /* ---- the end of an instance ------------------------------------------------------------------ */
 
 /* The listener is freed before the request that refers to it. A sanitizer sees the difference. */
@@ -379,6 +425,8 @@ int main(void)
 		EXCHANGE(told__no_rtu_has_come),
 		EXCHANGE(told__no_rep_has_come),
 		EXCHANGE(told__a_req_of_an_id_that_was_connected),
+		EXCHANGE(full__asked_again_for_a_while),
+		EXCHANGE(full__not_where_a_consumer_says_so),
 		EXCHANGE(destroyed__with_a_request_that_no_handler_has_seen),
 	};
 

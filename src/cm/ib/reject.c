@@ -7,7 +7,9 @@
 
 #include "cm/ib/cm_priv.h"
 
-_Static_assert((int)CM_REASON_UNKNOWN_ID == (int)IB_CM_REJ_INVALID_COMM_ID &&
+_Static_assert((int)CM_REASON_NO_RESOURCES == (int)IB_CM_REJ_NO_RESOURCES &&
+		       (int)CM_SIDR_NO_QP == (int)IB_SIDR_NO_QP &&
+		       (int)CM_REASON_UNKNOWN_ID == (int)IB_CM_REJ_INVALID_COMM_ID &&
 		       (int)CM_REASON_UNKNOWN_SERVICE == (int)IB_CM_REJ_INVALID_SERVICE_ID &&
 		       (int)CM_APR_UNKNOWN_ID == (int)IB_CM_APR_INVALID_COMM_ID &&
 		       (int)CM_SIDR_UNKNOWN_SERVICE == (int)IB_SIDR_UNSUPPORTED,
@@ -145,7 +147,7 @@ static struct cm_id *cm_rej_find(struct cm *cm, const struct cm_received *r) REQ
 
 	if (m->reason == IB_CM_REJ_TIMEOUT && m->ari_length >= sizeof(u64))
 		return cm_rej_find_by_guid(cm, r);
-	if (m->about == CM_ABOUT_REQ)
+	if (m->about == CM_ABOUT_REQ || m->local_id == 0) /* 0: its sender has no id for it */
 		return cm_asker_find(cm, r, m->remote_id);
 	id = cm_id_find(cm, r, m->remote_id, m->local_id);
 	/* else it withdraws a REP that it has overtaken */
@@ -183,6 +185,14 @@ static bool cm_rej_take(struct cm *cm, struct cm_id *id, const struct cm_rej_msg
 	}
 }
 
+/* The listener may be there soon, and so may what its process lacks. No consumer has refused. */
+static bool cm_rej_is_early(const struct cm_id *id, const struct cm_rej_msg *m)
+{
+	return id->pub.state == IB_CM_REQ_SENT &&
+	       (m->reason == IB_CM_REJ_INVALID_SERVICE_ID ||
+		(m->reason == IB_CM_REJ_NO_RESOURCES && m->about == CM_ABOUT_OTHER));
+}
+
 void cm_receive_rej(struct cm *cm, const struct cm_received *r)
 {
 	const struct cm_rej_msg *m = &r->msg->rej;
@@ -193,8 +203,7 @@ void cm_receive_rej(struct cm *cm, const struct cm_received *r)
 		cm_tally(cm, CM_DROP_UNKNOWN);
 		return;
 	}
-	if (m->reason == IB_CM_REJ_INVALID_SERVICE_ID && id->pub.state == IB_CM_REQ_SENT &&
-	    cm_request_again(cm, id, r))
+	if (cm_rej_is_early(id, m) && cm_request_again(cm, id, r))
 		return;
 	note = cm_note_of(cm, id, IB_CM_REJ_RECEIVED, r->msg);
 	if (!cm_rej_take(cm, id, m)) {

@@ -59,7 +59,8 @@ void cm_receive_sidr_rep(struct cm *cm, const struct cm_received *r)
 		cm_tally(cm, CM_DROP_UNKNOWN);
 		return;
 	}
-	if (m->status == IB_SIDR_UNSUPPORTED && cm_request_again(cm, id, r))
+	if ((m->status == IB_SIDR_UNSUPPORTED || m->status == IB_SIDR_NO_QP) &&
+	    cm_request_again(cm, id, r))
 		return;
 	note = cm_note_of(cm, id, IB_CM_SIDR_REP_RECEIVED, r->msg);
 	cm_id_reset(cm, id);

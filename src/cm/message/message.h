@@ -36,11 +36,13 @@ enum cm_about { CM_ABOUT_REQ, CM_ABOUT_REP, CM_ABOUT_OTHER };
 /* Reasons and status values of the answers to messages that find nobody: 12.6.7.2, 12.8.7,
  * 12.11. */
 enum {
+	CM_REASON_NO_RESOURCES = 3,
 	CM_REASON_UNKNOWN_ID = 6,
 	CM_REASON_UNKNOWN_SERVICE = 8,
 	CM_REASON_CONSUMER = 28,
 	CM_APR_UNKNOWN_ID = 1,
 	CM_SIDR_UNKNOWN_SERVICE = 1,
+	CM_SIDR_NO_QP = 3,
 };
 
 /* EXTENDED: extended_transport says which, and XRC is the only one. */
@@ -166,5 +168,8 @@ u8 *msg_private(struct cm_msg *msg, u32 *bytes);
  * ids, or for a service ID on which nobody listens: writes CM_MAD_BYTES. False: it would say
  * nothing. */
 bool msg_answer_for_gone(const u8 *mad, u8 *answer);
+/* The same of a process that lacks what it needs to receive a REQ or SIDR_REQ. Its REJ is about no
+ * message, and so differs from a consumer's. False: the MAD is neither. */
+bool msg_answer_for_full(const u8 *mad, u8 *answer);
 
 #endif

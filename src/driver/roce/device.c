@@ -113,6 +113,7 @@ static const struct seat_ops device_seat_ops = {
 	.route = adapter_route_datagram,
 	.general = adapter_general_receive,
 	.died = adapter_general_died,
+	.returned = adapter_general_returned,
 	.begin = adapter_config_begin,
 	.taken = adapter_config_taken,
 	.config = adapter_config_changed,

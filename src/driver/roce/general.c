@@ -18,7 +18,9 @@
 #include <rdma/ib_cache.h>
 
 #include "base/clock.h"
+#include "base/limit.h"
 #include "base/log.h"
+#include "cm/message/message.h"
 #include "driver/soft/mads.h"
 #include "node/steer.h"
 
@@ -178,7 +180,10 @@ static int general_send(void *arg, const struct mad_departure *d)
 	slot = general_slot_of(s, d, av.dgid);
 	if (slot < 0)
 		return slot;
-	return general_transmit_put(general_route_slot(s, &av, (u32)slot), &p, d->mad);
+	err = general_transmit_put(general_route_slot(s, &av, (u32)slot), &p, d->mad);
+	if (limit_refuses(err))
+		adapter_general_returned(s, &p, d->mad);
+	return err;
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
@@ -233,6 +238,25 @@ static void general_end(const struct node_will *will)
 void adapter_general_died(void *seat, const u64 slots[NODE_SLOTS / 64])
 {
 	soft_mads_died(slots, general_end);
+}
+
+_Static_assert((int)CM_MAD_BYTES == (int)IB_MGMT_MAD_SIZE, "MADs have one size");
+
+void adapter_general_returned(void *seat, const struct pkt *p, const void *payload)
+{
+	u8 mad[CM_MAD_BYTES], answer[CM_MAD_BYTES];
+	struct pkt back = *p;
+
+	if (p->length != sizeof(mad))
+		return;
+	memcpy(mad, payload, sizeof(mad)); /* the peer may change it meanwhile */
+	if (!msg_answer_for_full(mad, answer))
+		return;
+	back.sgid = p->dgid;
+	back.dgid = p->sgid;
+	back.sqpn = p->dqpn;
+	back.dqpn = p->sqpn;
+	adapter_general_receive(seat, &back, answer);
 }
 
 /* ---- ports ----------------------------------------------------------------------------------- */

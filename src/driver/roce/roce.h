@@ -111,6 +111,9 @@ void adapter_general_leave(struct soft_device *dev);
 void adapter_general_receive(void *seat, const struct pkt *p, const void *payload);
 /* seat_ops.died. */
 void adapter_general_died(void *seat, const u64 slots[NODE_SLOTS / 64]);
+/* seat_ops.returned: answers a REQ or SIDR_REQ of this process in the name of its receiver, which
+ * cannot be reached for want of descriptors or memory. Any thread. */
+void adapter_general_returned(void *seat, const struct pkt *p, const void *payload);
 
 /* ---- mcast.c ---- */
 int adapter_multicast(void *seat, const struct path_av *av, const struct pkt *p, u32 from,
