@@ -24,7 +24,7 @@
 
 /* A pair that the node says exists is on its way: some thread has read the node's event, and opens
  * the link, or will. On a busy machine that thread may have to wait for its turn. */
-enum { LINK_ALIAS_MS = 5000 };
+enum { LINK_ALIAS_MS = 5000, LINK_ASK_MS = 20 /* between requests meanwhile */ };
 
 struct shm_link *link_create(struct shm *shm, u32 slot)
 {
@@ -315,11 +315,22 @@ int shm_peer_new(struct shm *shm, struct node_peer *peer)
 	return err;
 }
 
-/* The slot belongs to a process whose link exists or is being opened. */
-static int link_alias(struct shm_link *l, u64 process)
+/* Asks the node for the slot's owner. -EALREADY: there is a pair with that process already. */
+static int link_ask(struct shm_link *l, int ring, struct node_peer *peer)
+{
+	*peer = (struct node_peer){
+		.ring_fd = -1, .board_fd = -1, .bell_fd = { -1, -1 }, .pid_fd = -1
+	};
+	return node_connect(l->shm->cfg.node, l->slot, ring, peer);
+}
+
+/* The slot belongs to a process whose link exists or is being opened: 0. Or the process has ended,
+ * and the node has not seen that yet: -EALREADY, after a moment, and the node is to be asked again.
+ * -EAGAIN: the process refuses, or is late. */
+static int link_alias(struct shm_link *l, u64 process, u64 end)
 {
 	struct shm *shm = l->shm;
-	u64 end = clock_now_ns() + LINK_ALIAS_MS * NS_PER_MS;
+	u64 ask = MIN(end, clock_now_ns() + LINK_ASK_MS * NS_PER_MS);
 	u32 refusals = __atomic_load_n(&shm->refusals, __ATOMIC_RELAXED);
 	struct node_event ev;
 
@@ -345,17 +356,17 @@ static int link_alias(struct shm_link *l, u64 process)
 			shm_peer_new(shm, &ev.peer);
 		else
 			usleep(1000);
-	} while (__atomic_load_n(&shm->refusals, __ATOMIC_RELAXED) == refusals &&
-		 clock_now_ns() < end);
-	return -EAGAIN;
+		if (__atomic_load_n(&shm->refusals, __ATOMIC_RELAXED) != refusals)
+			return -EAGAIN;
+	} while (clock_now_ns() < ask);
+	return ask < end ? -EALREADY : -EAGAIN;
 }
 
 int link_resolve(struct shm_link *l)
 {
+	u64 end = clock_now_ns() + LINK_ALIAS_MS * NS_PER_MS;
 	struct shm *shm = l->shm;
-	struct node_peer peer = {
-		.ring_fd = -1, .board_fd = -1, .bell_fd = { -1, -1 }, .pid_fd = -1
-	};
+	struct node_peer peer;
 	int ring, err;
 
 	__atomic_store_n(&l->asked_ns, clock_now_ns(), __ATOMIC_RELAXED);
@@ -364,11 +375,13 @@ int link_resolve(struct shm_link *l)
 	ring = ring_pair_create();
 	if (ring < 0)
 		return ring;
-	err = node_connect(shm->cfg.node, l->slot, ring, &peer);
+	do {
+		err = link_ask(l, ring, &peer);
+		if (err == 0)
+			err = link_begin(l, &peer);
+		else if (err == -EALREADY)
+			err = link_alias(l, peer.process, end);
+	} while (err == -EALREADY);
 	close(ring);
-	if (err == -EALREADY)
-		return link_alias(l, peer.process);
-	if (err != 0)
-		return err;
-	return link_begin(l, &peer);
+	return err;
 }

@@ -40,6 +40,8 @@ static struct world {
 	u32 died; /* calls of shm_config.died */
 	u64 died_slots[NODE_SLOTS / 64];
 	pid_t peer_pid; /* 0: this process */
+	u32 asked;	/* calls of node_connect for the other slot ... */
+	bool unseen;	/* ... whose process has ended, which the node sees after the first one */
 	int peer_pipe; /* the peer's doorbells, if they are one */
 	bool gone_early;
 	u32 late_ms; /* after the answer the pair of the other slot comes so late */
@@ -94,7 +96,10 @@ int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 {
 	if (slot == PEER_OTHER_SLOT) {
 		out->process = PEER_PROCESS;
-		if (w.shm->count == 1)
+		w.asked++;
+		if (w.unseen)
+			return w.asked == 1 ? -EALREADY : -ENOENT;
+		if (w.shm->count == 1 && w.asked == 1)
 			pthread_create(&w.teller, NULL, w.late_ms ? tell_new : tell_broken, NULL);
 		return -EALREADY;
 	}
@@ -346,6 +351,17 @@ static void shm_resolve__waits_for_a_pair_under_way(void **state)
 	d->path->ops->dest_put(d);
 }
 
+/* The process of the slot has ended, the link to it with it, and the node still has the pair. */
+static void shm_resolve__waits_for_no_dead_process(void **state)
+{
+	struct path_dest *d = dest_of(PEER_OTHER_SLOT << NODE_INDEX_BITS | 2);
+
+	w.unseen = true;
+	assert_int_equal(d->path->ops->resolve(d), -ENETUNREACH);
+	assert_int_equal(w.asked, 2);
+	d->path->ops->dest_put(d);
+}
+
 /* Who only receives sends nothing that would ask again whose the slot is. */
 static void shm_resolve__in_vain_is_repeated_for_a_new_pair(void **state)
 {
@@ -510,6 +526,8 @@ int main(void)
 						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			shm_dest_behind__says_whether_the_peer_had_more_to_send, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(shm_resolve__waits_for_no_dead_process, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(shm_resolve__waits_for_a_pair_under_way, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(shm_resolve__in_vain_is_repeated_for_a_new_pair,
