@@ -5,6 +5,7 @@
 #include "fabric/fabric_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -193,9 +194,13 @@ static int create_files(int map_fd, int counters_fd, const struct fabric_header 
 					    .identity = h->identity,
 					    .ports = h->ports };
 
-	if (ftruncate(map_fd, (off_t)h->bytes) != 0 ||
-	    ftruncate(counters_fd, (off_t)counters_bytes(h->ports)) != 0)
-		return -errno;
+	/* reserved: where no block is left later, who writes through a map ends by SIGBUS */
+	int err = posix_fallocate(map_fd, 0, (off_t)h->bytes);
+
+	if (err == 0)
+		err = posix_fallocate(counters_fd, 0, (off_t)counters_bytes(h->ports));
+	if (err != 0)
+		return -err;
 	if (pwrite(map_fd, h, sizeof(*h), 0) != sizeof(*h) ||
 	    pwrite(counters_fd, &c, sizeof(c), 0) != sizeof(c))
 		return -EIO;

@@ -89,6 +89,26 @@ static void create__half_written_map_is_refused(void **state)
 	bed_end(&b);
 }
 
+static void test_is_reserved(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_true(st.st_size > 0 && st.st_blocks * 512 >= st.st_size);
+}
+
+/* The place of the files may be full later. */
+static void create__reserves_its_files(void **state)
+{
+	struct bed b;
+
+	(void)state;
+	bed_star(&b, 20);
+	test_is_reserved(b.map_fd);
+	test_is_reserved(b.counters_fd);
+	bed_end(&b);
+}
+
 static void open__goes_on_with_what_was_there(void **state)
 {
 	struct bed b;
@@ -181,7 +201,7 @@ static void create__memory_of_a_port_is_little(void **state)
 	bed_star(&b, 200);
 	assert_int_equal(fstat(b.map_fd, &map), 0);
 	assert_int_equal(fstat(b.counters_fd, &counters), 0);
-	assert_true((u64)(map.st_blocks + counters.st_blocks) * 512 < 4096ull * 200);
+	assert_true((u64)(map.st_blocks + counters.st_blocks) * 512 < 8192ull * 200);
 	bed_end(&b);
 }
 
@@ -215,6 +235,7 @@ int main(void)
 		cmocka_unit_test(create__port_without_cable_is_down),
 		cmocka_unit_test(create__topology_that_contradicts_itself_is_refused),
 		cmocka_unit_test(create__half_written_map_is_refused),
+		cmocka_unit_test(create__reserves_its_files),
 		cmocka_unit_test(open__goes_on_with_what_was_there),
 		cmocka_unit_test(open__mends_what_a_kill_left_half_done),
 		cmocka_unit_test(open__damaged_maps_are_refused),

@@ -2,9 +2,8 @@
  *
  * The map: a header of a page, then sections: node records, port records, P_Key tables
  * (FABRIC_PKEYS of each port), and for each switch a linear forwarding table, a multicast
- * forwarding table and its SL-to-VL tables. All numbers have the machine's byte order. The file
- * is sparse: a table that nobody has written has no memory, and reads as zeroes, which is its
- * state after power-on.
+ * forwarding table and its SL-to-VL tables. All numbers have the machine's byte order. A table
+ * that nobody has written reads as zeroes, which is its state after power-on.
  *
  * A linear forwarding table holds, for each LID, 255 - the port: so zero is "no port".
  *

@@ -34,16 +34,19 @@ static int keeper_send_table(struct keeper *k)
 	return keeper_send(k, &item, k->table_fd);
 }
 
+/* Each process can receive its descriptor: sealed, lest one cuts it off under the node's map. */
 static int keeper_make_table(struct keeper *k)
 {
 	int err;
 
-	k->table_fd = memfd_create("anyverbs-udp", MFD_CLOEXEC);
+	k->table_fd = memfd_create("anyverbs-udp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (k->table_fd < 0)
 		return -errno;
 	err = posix_fallocate(k->table_fd, 0, sizeof(*k->table));
 	if (err != 0)
 		return -err;
+	if (fcntl(k->table_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return -errno;
 	k->table = mmap(NULL, sizeof(*k->table), PROT_READ | PROT_WRITE, MAP_SHARED, k->table_fd,
 			0);
 	if (k->table == MAP_FAILED) {

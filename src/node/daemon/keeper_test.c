@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -106,7 +107,7 @@ static void keeper_add__says_when_it_is_full(void **state)
 /* What a process hands over need not be a keeper. */
 static void keeper_receive__refuses_what_is_none(void **state)
 {
-	int ends[2], before = count_fds();
+	int ends[2], before = count_fds(), short_table = memfd_create("short", MFD_CLOEXEC);
 	struct keeper k;
 	int others[] = { open("/dev/null", O_RDWR), eventfd(0, 0),
 			 socket(AF_INET, SOCK_DGRAM, 0), socket(AF_UNIX, SOCK_SEQPACKET, 0) };
@@ -123,13 +124,26 @@ static void keeper_receive__refuses_what_is_none(void **state)
 	assert_int_equal(keeper_receive(ends[1], &found), -ENODATA);
 	close(ends[0]);
 	close(ends[1]);
-	/* a table that has been cut off */
+	/* a table that is too short */
 	assert_int_equal(keeper_open(&k), 0);
-	assert_int_equal(keeper_add(&k, &(struct keeper_item){ .row = 1 }, k.table_fd), 0);
-	assert_int_equal(ftruncate(k.table_fd, 100), 0);
+	assert_int_equal(dup2(short_table, k.table_fd), k.table_fd);
+	close(short_table);
+	keeper_clear(&k);
 	assert_int_equal(keeper_receive(k.out, &found), -ENODATA);
 	keeper_close(&k);
 	assert_int_equal(count_fds(), before);
+}
+
+/* Each process can receive the descriptor of the table that the node has mapped. */
+static void keeper_open__makes_a_table_that_nobody_cuts_off(void **state)
+{
+	struct keeper k;
+
+	(void)state;
+	assert_int_equal(keeper_open(&k), 0);
+	assert_int_equal(ftruncate(k.table_fd, 100), -1);
+	assert_int_equal(errno, EPERM);
+	keeper_close(&k);
 }
 
 int main(void)
@@ -139,6 +153,7 @@ int main(void)
 		cmocka_unit_test(keeper_clear__leaves_the_table),
 		cmocka_unit_test(keeper_add__says_when_it_is_full),
 		cmocka_unit_test(keeper_receive__refuses_what_is_none),
+		cmocka_unit_test(keeper_open__makes_a_table_that_nobody_cuts_off),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
