@@ -287,7 +287,8 @@ struct path_ops {
 	int (*poll)(struct path *p, int budget, bool must);
 	/* Waits until the destination can be used or is known to be absent: 0 or -ENETUNREACH;
 	 * -EAGAIN: absent now, and its process lives; -EMFILE, -ENFILE, -ENOMEM: this process has
-	 * no descriptor or no memory for it. May block (bounded). */
+	 * no descriptor or no memory for it, or its process refuses for want of them. May block
+	 * (bounded). */
 	int (*resolve)(struct path_dest *d);
 	/* Tells whether `from`, as receive() names it, is the destination `d`: both are this
 	 * path's (path_is_from). */

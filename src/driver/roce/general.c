@@ -109,6 +109,12 @@ static int general_transmit(struct path_dest *dest, const struct pkt *p, const v
 		};
 	if (err == 0)
 		dest->path->ops->flush(dest);
+	/* the receiver may have refused the pair between the two calls above */
+	if (err == 0 || err == -EPIPE) {
+		int refusal = dest->path->ops->resolve(dest);
+
+		err = limit_refuses(refusal) ? refusal : err;
+	}
 	return err;
 }
 

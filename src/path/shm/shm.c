@@ -112,8 +112,12 @@ static int shm_resolve_one(struct shm_link *l)
 static int shm_dest_resolve(struct path_dest *d)
 {
 	struct shm_link *l = link_of(d);
-	int err = link_state(l) == LINK_UP || link_state(l) == LINK_ALIAS ? 0 : shm_resolve_one(l);
+	const struct shm_link *end = shm_link_for(d);
+	int err;
 
+	if (link_state(end) == LINK_DEAD) /* it waits to be buried */
+		return end->refusal;
+	err = link_state(l) == LINK_UP || link_state(l) == LINK_ALIAS ? 0 : shm_resolve_one(l);
 	if (err == 0)
 		reach_want_shown(shm_link_for(d));
 	return err;
@@ -665,6 +669,9 @@ static void shm_return_mads(struct shm *shm, struct shm_link *l) REQUIRES(shm->p
 
 	if (shm->cfg.returned == NULL)
 		return;
+	/* Pairs with the fence in link_ring_bell: either this sees a MAD, or its sender sees
+	 * LINK_DEAD when it asks once more. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	ring_rx_init(&rx, l->tx.shared);
 	for (u32 i = 0; i < RING_SLOTS && got != 0; i++) {
 		got = ring_peek(&rx, &item);
@@ -686,6 +693,7 @@ static void shm_end_link(struct shm *shm, struct shm_link *l, int err)
 		died = link_has_died(l);
 		while (!ring_looks_empty(&l->rx) && shm_receive(shm, l, RING_SLOTS) == RING_SLOTS)
 			continue;
+		l->refusal = err;
 		link_set_state(l, LINK_DEAD);
 		shm_forget_link(shm, l, slots);
 		link_unwatch(l);

@@ -49,6 +49,8 @@ struct shm_link {
 	struct shm_link *next_alias OWNED_BY(shm.poll_lock);
 	struct list_head node OWNED_BY(shm.lock); /* on shm->asking or shm->dead */
 	u64 asked_ns ATOMIC_ONLY; /* clock: the last request */
+	/* 0, or why the peer has refused it; stored before LINK_DEAD */
+	int refusal WRITTEN_UNDER(shm.poll_lock);
 	bool self FIXED;
 	bool is_warm OWNED_BY(shm.poll_lock);
 	u32 tail_seen OWNED_BY(shm.poll_lock); /* rx.tail when it was last judged as warm */

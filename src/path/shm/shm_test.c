@@ -311,6 +311,7 @@ static void shm_peer_gone__gives_back_mads_if_it_refuses(void **state)
 		send_byte(d, IBV_QPT_UD, 1, 0x78);
 		shm_peer_gone(w.shm, PEER_PROCESS, round == 0 ? 0 : -EMFILE);
 		assert_int_equal(w.returned, round == 0 ? 0 : 0x1278);
+		assert_int_equal(d->path->ops->resolve(d), round == 0 ? 0 : -EMFILE);
 		d->path->ops->dest_put(d);
 		shm_background(w.shm);
 	}
