@@ -239,6 +239,15 @@ class FewResources(Case):
         self.assertTrue(worked, "it never worked")
         self.assertEqual([p["pid"] for p in self.world.wait_processes(keep.pid)["processes"]], [keep.pid])
 
+    def test_size_of_files(self):
+        """RLIMIT_FSIZE holds for memory files, too: a program is told so without asking for messages."""
+        keep = self.world.end()
+        keep.line()
+        done = self.world.run("prlimit", "--fsize=1000000", fault.program("end"))
+        self.assertEqual(done.returncode, 3, done.stdout)
+        self.assertIn("File too large", done.stdout)
+        self.assertIn("RLIMIT_FSIZE", done.stderr)
+
     def test_maps(self):
         for spare in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30):
             self.check_clear(self.alone(END_SPARE_MAPS=str(spare)), f"{spare} maps left")
