@@ -385,9 +385,16 @@ static struct ib_client cma_device_client = { .name = "rdma_cm",
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
-/* The only thread. Ids and devices are the parent's. */
+/* The only thread. Ids and devices are the parent's; whoever had a turn or a reference of an id is
+ * one of the parent's threads, and the child may destroy the id. */
 static void cma_device_drop_in_child(void) NO_THREAD_SAFETY
 {
+	list_for_each_safe(id, &cma.ids, struct cma_id, node) {
+		id->busy = false;
+		id->refs = 0;
+		id->idle = (struct cond){ 0 };
+		list_init(&id->node);
+	}
 	list_init(&cma.ids);
 	list_init(&cma.devices);
 }

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -590,6 +591,27 @@ static int call_destroy_victim(struct rdma_cm_id *id)
 	return 0;
 }
 
+/* A thread of the parent has the id's turn when it forks: nobody gives it back in the child. */
+static void rdma_destroy_id__in_the_child_of_a_busy_id(void **state)
+{
+	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	int status = 1;
+	pid_t child;
+
+	(void)state;
+	assert_true(cma_enter_alive(cma_id(id)));
+	child = fork();
+	if (child == 0) {
+		alarm(10);
+		rdma_destroy_id(id);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	cma_leave(cma_id(id));
+	rdma_destroy_id(id);
+}
+
 /* A handler may destroy another id than its own. */
 static void rdma_destroy_id__of_another_id_in_a_handler(void **state)
 {
@@ -864,6 +886,7 @@ int main(void)
 		ADAPTER_TEST(cma_ib_event__lets_the_handler_leave),
 		ADAPTER_TEST(cma_ib_event__of_a_dreq_without_an_rtu),
 		ADAPTER_TEST(cma_ib_event__of_a_dreq_behind_an_rtu),
+		ADAPTER_TEST(rdma_destroy_id__in_the_child_of_a_busy_id),
 		ADAPTER_TEST(rdma_destroy_id__of_another_id_in_a_handler),
 		ADAPTER_TEST(rdma_destroy_id__waits_for_the_handler),
 		ADAPTER_TEST(cma_device_remove__tells_every_id),
