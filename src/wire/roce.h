@@ -52,13 +52,6 @@ int roce_pack(const struct pkt *p, u8 *out);
  * whether the payload's length fits the opcode to the engine, which answers with a NAK. */
 int roce_unpack(const u8 *data, u32 length, struct pkt *p, u32 *payload);
 
-/* May these 12 bytes be the BTH of a packet that roce_unpack takes? 1 of 2^19 random ones may. */
-static inline bool roce_may_begin(const u8 *bth)
-{
-	return (bth[1] & 0xf) == 0 && (bth[2] & 0x7f) == (ROCE_PKEY_DEFAULT >> 8 & 0x7f) &&
-	       bth[3] == (ROCE_PKEY_DEFAULT & 0xff);
-}
-
 /* Padding behind a payload. */
 static inline u32 roce_pad(u32 length)
 {

@@ -170,19 +170,19 @@ static bool source_judge(struct roce_source *s, const struct roce_place *at,
 	return true;
 }
 
-/* With the difference to the ICRC of a packet that has f->id and f->df: the ones that explain it.
- * False: none do. */
-static bool source_solve(struct roce_source *s, u32 difference, u32 length, struct roce_flow *f)
+/* With the difference to the ICRC of a packet that has f->id and f->df. `rest`: as
+ * roce_icrc_solve. */
+static bool source_explains(struct roce_source *s, const struct roce_place *at, u32 difference,
+			    u32 rest, struct roce_flow *f, bool first, u64 now_ms)
 {
 	u8 word[4];
 
-	/* behind identification and flags: 12 bytes of IPv4, UDP's header, the packet */
-	roce_icrc_solve(&s->unshift, difference, 12 + 8 + length - ROCE_ICRC, word);
+	roce_icrc_solve(&s->unshift, difference, rest, word);
 	if ((word[2] & ~IPV4_DF) != 0 || word[3] != 0)
 		return false;
 	f->id ^= (u16)(word[0] << 8 | word[1]);
 	f->df ^= word[2] != 0;
-	return true;
+	return source_judge(s, at, f, first, now_ms);
 }
 
 static u32 icrc_24_bits(const u8 *at)
@@ -223,19 +223,22 @@ bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u
 	if (!roce_gid_is_ipv4(f->dgid))
 		return difference == 0;
 	at = icrc_place(data);
-	return (difference == 0 || source_solve(s, difference, length, &e)) &&
-	       source_judge(s, &at, &e, f->id == 0, now_ms);
+	if (difference == 0)
+		return source_judge(s, &at, &e, f->id == 0, now_ms);
+	/* behind identification and flags: 12 bytes of IPv4, UDP's header, the packet */
+	return source_explains(s, &at, difference, 12 + 8 + length - ROCE_ICRC, &e, f->id == 0,
+			       now_ms);
 }
 
-bool roce_icrc_is_possible(struct roce_source *s, const struct roce_flow *f, const u8 *data,
-			   u32 length)
+bool roce_icrc_is_expected(struct roce_source *s, const struct roce_flow *f, const u8 *data,
+			   u32 length, u64 now_ms)
 {
+	struct roce_place at;
 	struct roce_flow e;
-	u32 difference;
 
-	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX)
+	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX ||
+	    source_difference(s, f, data, length, &e) != 0)
 		return false;
-	difference = source_difference(s, f, data, length, &e);
-	return difference == 0 ||
-	       (roce_gid_is_ipv4(f->dgid) && source_solve(s, difference, length, &e));
+	at = icrc_place(data);
+	return !roce_gid_is_ipv4(f->dgid) || source_judge(s, &at, &e, f->id == 0, now_ms);
 }

@@ -77,9 +77,9 @@ struct roce_source {
  * beside what the link's and UDP's own checksums have let through. */
 bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 length,
 		       u64 now_ms);
-/* Could it be right, whatever identification and DF the sender has used? Remembers nothing. A
- * packet of another length is taken for possible with probability 2^-15 (IPv6: 2^-32). */
-bool roce_icrc_is_possible(struct roce_source *s, const struct roce_flow *f, const u8 *data,
-			   u32 length);
+/* The same, but only the identification that is expected next is right, so that for any other
+ * packet, and any other length, the odds are 2^-32. Remembers nothing of one that is not. */
+bool roce_icrc_is_expected(struct roce_source *s, const struct roce_flow *f, const u8 *data,
+			   u32 length, u64 now_ms);
 
 #endif

@@ -44,6 +44,7 @@ struct udp_header {
 	struct roce_flow flow;
 	u32 segment; /* bytes of each but the last; 0: a single one */
 	bool multicast;
+	bool judged; /* the ICRC of the current packet is right, and the source recorded it */
 } OWNED_BY(udp.poll_lock);
 
 /* An acknowledgement that came behind a message and waits until the message is answered. */
@@ -68,6 +69,7 @@ struct udp_inbox {
 	u32 exact;  /* calls that still have to ask for all header fields */
 	bool large; /* the last one was large */
 	bool small; /* the last one was small */
+	struct udp_cut cut;
 	bool hit;   /* the last call for a single datagram brought one */
 	struct udp_rest rest;
 } OWNED_BY(udp.poll_lock);
@@ -319,7 +321,7 @@ static int receive_judge(struct udp *udp, struct roce_source *source, struct udp
 
 	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX)
 		return COUNT_RX_MALFORMED + 1;
-	if (!roce_icrc_matches(source, &h->flow, data, length, udp->now_ms))
+	if (!h->judged && !roce_icrc_matches(source, &h->flow, data, length, udp->now_ms))
 		return COUNT_RX_ICRC + 1;
 	err = roce_unpack(data, length - ROCE_ICRC, p, payload);
 	if (err != 0)
@@ -459,21 +461,6 @@ static bool receive_is_own(struct udp *udp, const struct udp_header *h)
 	return !udp->cfg.loop && udp_has_source(udp, h->flow.sgid);
 }
 
-/* The call did not return the segment length. False: the datagram is dropped. Its sender sends it
- * again, and then the kernel says how it is cut. */
-static bool receive_cut(struct udp *udp, struct roce_source *source, struct udp_header *h,
-			const u8 *data, u32 bytes) REQUIRES(udp->poll_lock)
-{
-	bool clear = cut_find(source, &h->flow, data, bytes, &h->segment);
-
-	if (unlikely(!clear))
-		udp_count(udp, COUNT_RX_MALFORMED);
-	/* a message and an acknowledgement are no reason to ask */
-	if (unlikely(!clear || (h->segment != 0 && bytes > 2 * h->segment)))
-		udp->inbox->exact = INBOX_EXACT;
-	return clear;
-}
-
 /* `plain`: read by the call that does not return the segment length. */
 static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr *m, bool plain)
 	REQUIRES(udp->poll_lock)
@@ -491,8 +478,16 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 	if (s->group != NULL && receive_is_own(udp, &h))
 		return 1;
 	from = receive_source(udp, s, &h);
-	if (plain && !receive_cut(udp, from->source, &h, data, left))
-		return 1;
+	if (plain && !cut_expected(&udp->inbox->cut, from->source, &h.flow, data, left,
+				   udp->now_ms, &h.segment)) {
+		cut_find(&udp->inbox->cut, from->source, &h.flow, data, left, udp->now_ms,
+			 &h.segment);
+		udp->inbox->exact = INBOX_EXACT;
+	} else {
+		h.judged = plain;
+		if (!plain)
+			cut_learn(&udp->inbox->cut, left, h.segment);
+	}
 	do {
 		u32 length = h.segment != 0 ? MIN(left, h.segment) : left;
 
@@ -504,6 +499,7 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 		if (unlikely(from == udp->unknown))
 			from = receive_source(udp, s, &h);
 		h.flow.id++;
+		h.judged = false;
 		data += length;
 		left -= length;
 		n++;

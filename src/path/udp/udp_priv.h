@@ -350,11 +350,21 @@ void send_retry(struct udp *udp) REQUIRES(udp->poll_lock);
 void send_free_spare(struct udp *udp);
 
 /* ---- cut.c ---- */
-/* Says in *segment the length of each packet but the last of a datagram, or 0: a single packet.
- * Judges no packet for the caller. False: more than one answer is possible, as the sender's
- * consumer may have contrived by the content of its messages. */
-bool cut_find(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 bytes,
-	      u32 *segment);
+/* By bytes / 4: the last cut of a datagram of that length; 0: one packet. */
+enum { UDP_CUT_LENGTHS = 128 };
+struct udp_cut {
+	u16 segment[UDP_CUT_LENGTHS];
+} OWNED_BY(udp.poll_lock);
+/* Records a cut. */
+void cut_learn(struct udp_cut *c, u32 bytes, u32 segment);
+/* Tells whether the datagram is cut as the last one of its length, or is one packet. Then the first
+ * packet's ICRC has been judged, and *segment is the length of each packet but the last, or 0. Else
+ * nothing was done. */
+bool cut_expected(struct udp_cut *c, struct roce_source *s, const struct roce_flow *f,
+		  const u8 *data, u32 bytes, u64 now_ms, u32 *segment);
+/* Tries all possible cuts. Judges nothing for the caller. */
+void cut_find(struct udp_cut *c, const struct roce_source *s, const struct roce_flow *f,
+	      const u8 *data, u32 bytes, u64 now_ms, u32 *segment);
 
 /* ---- receive.c ---- */
 struct udp_inbox *inbox_create(void);
