@@ -146,12 +146,19 @@ static void serve(int clients)
 	must(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
 	must(rdma_bind_addr(listener, (struct sockaddr *)&any) == 0, "rdma_bind_addr");
 	must(rdma_listen(listener, clients) == 0, "rdma_listen");
-	for (int i = 0; i < clients; i++) {
-		struct rdma_cm_id *id = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	/* a client may ask while another one's connection is not there yet */
+	for (int there = 0; there < clients;) {
+		struct rdma_cm_event *e;
 
-		make_qp(id);
-		must(rdma_accept(id, &accept) == 0, "rdma_accept");
-		expect(RDMA_CM_EVENT_ESTABLISHED);
+		must(rdma_get_cm_event(channel, &e) == 0, "rdma_get_cm_event");
+		if (e->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+			make_qp(e->id);
+			must(rdma_accept(e->id, &accept) == 0, "rdma_accept");
+		} else {
+			must(e->event == RDMA_CM_EVENT_ESTABLISHED, rdma_event_str(e->event));
+			there++;
+		}
+		rdma_ack_cm_event(e);
 	}
 	for (int left = clients * MESSAGES; left > 0; left--) {
 		struct ibv_wc wc = received();
