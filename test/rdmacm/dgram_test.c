@@ -492,6 +492,7 @@ struct foe {
 	struct ibv_mr *mr;
 	struct ibv_ah *ah;
 	uint32_t qpn; /* of the rsocket */
+	struct in_addr addr;
 	uint8_t memory[4096];
 };
 
@@ -527,6 +528,7 @@ static void foe_open(struct foe *f, const struct sockaddr_in *name)
 	assert_non_null(f->mr);
 	attr.grh.sgid_index = 1;
 	assert_int_equal(ibv_query_gid(f->id->verbs, 1, 1, &attr.grh.dgid), 0);
+	memcpy(&f->addr, attr.grh.dgid.raw + 12, sizeof(f->addr));
 	f->ah = ibv_create_ah(f->id->pd, &attr);
 	assert_non_null(f->ah);
 	f->qpn = foe_ask(name);
@@ -548,6 +550,17 @@ static void foe_send(struct foe *f, uint32_t bytes)
 	while (ibv_poll_cq(f->id->send_cq, 1, &wc) == 0)
 		;
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+}
+
+/* Sends text behind a header that names an address. */
+static void foe_claim(struct foe *f, in_addr_t addr, uint16_t port, const char *text)
+{
+	f->memory[0] = 4;
+	f->memory[1] = 8;
+	memcpy(f->memory + 2, &port, sizeof(port));
+	memcpy(f->memory + 4, &addr, sizeof(addr));
+	memcpy(f->memory + 8, text, strlen(text));
+	foe_send(f, 8 + (uint32_t)strlen(text));
 }
 
 static void foe_close(struct foe *f)
@@ -580,8 +593,9 @@ static void dgram__drops_ud_messages_without_a_header(void **state)
 		foe_send(&f, bytes); /* shorter than their header */
 	assert_false(is_readable(p.b, 100));
 	/* as large as a packet can be: larger than an rsocket sends */
-	f.memory[0] = 4;
-	f.memory[1] = 8;
+	foe_claim(&f, f.addr.s_addr, 0, "");
+	readable(p.b);
+	assert_int_equal(rrecv(p.b, got, sizeof(got), 0), 0);
 	for (int i = 0; i < 100; i++) {
 		foe_send(&f, sizeof(f.memory));
 		readable(p.b);
@@ -589,6 +603,51 @@ static void dgram__drops_ud_messages_without_a_header(void **state)
 	}
 	assert_int_equal(sent(p.a, "still", 5, &p.b_name), 5);
 	takes(p.b, "still", &p.a_name);
+	foe_close(&f);
+	end_pair(&p);
+}
+
+/* The address in a message's header is that of its sender. */
+static void dgram__drops_ud_messages_that_name_another_host(void **state)
+{
+	static const char *const others[] = { "10.98.0.3", "0.0.0.0", "255.255.255.255" };
+	struct sockaddr_in from = { .sin_family = AF_INET, .sin_port = htons(7) };
+	struct foe f;
+	struct pair p;
+	char got[64];
+
+	make_pair(&p);
+	foe_open(&f, &p.b_name);
+	readable(p.b);
+	assert_int_equal(rrecv(p.b, got, sizeof(got), 0), 0); /* the question was a datagram */
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		foe_claim(&f, inet_addr(others[i]), from.sin_port, "forged");
+	foe_claim(&f, f.addr.s_addr, from.sin_port, "own");
+	from.sin_addr = f.addr;
+	takes(p.b, "own", &from);
+	/* this host sends from 127.0.0.1, too */
+	foe_claim(&f, htonl(INADDR_LOOPBACK), from.sin_port, "near");
+	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	takes(p.b, "near", &from);
+	foe_close(&f);
+	end_pair(&p);
+}
+
+/* As of a UDP socket. */
+static void dgram__connected_hears_its_peer_only(void **state)
+{
+	struct foe f;
+	struct pair p;
+	char got[64];
+
+	make_pair(&p);
+	foe_open(&f, &p.b_name);
+	readable(p.b);
+	assert_int_equal(rrecv(p.b, got, sizeof(got), 0), 0); /* the question was a datagram */
+	assert_int_equal(rconnect(p.b, (struct sockaddr *)&p.a_name, sizeof(p.a_name)), 0);
+	foe_claim(&f, f.addr.s_addr, p.a_name.sin_port ^ htons(1), "forged");
+	assert_int_equal(sent(p.a, "peer", 4, &p.b_name), 4);
+	takes(p.b, "peer", &p.a_name);
 	foe_close(&f);
 	end_pair(&p);
 }
@@ -611,6 +670,8 @@ int main(void)
 		cmocka_unit_test(dgram__forgets_peers_beyond_its_limit),
 		cmocka_unit_test(dgram__believes_no_message_that_names_another_host),
 		cmocka_unit_test(dgram__drops_ud_messages_without_a_header),
+		cmocka_unit_test(dgram__drops_ud_messages_that_name_another_host),
+		cmocka_unit_test(dgram__connected_hears_its_peer_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -342,6 +342,8 @@ bool dgram_arrived(struct dgram *d, const struct dgram_item *item)
 {
 	if (!d->started || d->count == d->receive_queue || d->closing || d->no_receive)
 		return false;
+	if (d->connected != NULL && !dgram_addr_same_end(&item->from, &d->connected->addr))
+		return false;
 	d->items[(d->head + d->count) % d->receive_queue] = *item;
 	d->count++;
 	__atomic_add_fetch(&d->arrived, 1, __ATOMIC_RELAXED);

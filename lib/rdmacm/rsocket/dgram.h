@@ -103,7 +103,8 @@ static inline struct dgram *dgram_of(struct rsocket *rs)
 /* ---- dgram.c --------------------------------------------------------------------------------- */
 
 /* A datagram has come in a receive slot of `qp`, or in malloc'ed `data` (qp NULL). False: there is
- * no room for it, and slot and memory stay the caller's. */
+ * no room for it, or it is not from whom the rsocket is connected to; slot and memory stay the
+ * caller's. */
 bool dgram_arrived(struct dgram *d, const struct dgram_item *item) REQUIRES(d->lock);
 /* The largest datagram to a peer through `qp`. */
 u32 dgram_limit(const struct dgram *d, const struct dgram_qp *qp);

@@ -18,6 +18,8 @@ enum {
 	HEADER_FLOW = 4,
 	HEADER_ADDR_V6 = 8
 };
+/* The same of the 40 bytes before a UD message. */
+enum { GRH_SGID = 8, GRH_IPV4 = 20, GRH_IPV4_SOURCE = GRH_IPV4 + 12 };
 
 static const u8 mapped_prefix[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 
@@ -73,6 +75,25 @@ union dgram_addr dgram_addr_unmapped(const union dgram_addr *a)
 	return out;
 }
 
+bool dgram_addr_is_loopback(const union dgram_addr *a)
+{
+	union dgram_addr plain = dgram_addr_unmapped(a);
+
+	if (plain.sa.sa_family == AF_INET)
+		return ntohl(plain.in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return IN6_IS_ADDR_LOOPBACK(&plain.in6.sin6_addr);
+}
+
+bool dgram_addr_same_end(const union dgram_addr *a, const union dgram_addr *b)
+{
+	u8 left[16], right[16];
+
+	dgram_addr_gid(a, left);
+	dgram_addr_gid(b, right);
+	return a->in.sin_port == b->in.sin_port && /* both families have it there */
+	       memcmp(left, right, sizeof(left)) == 0;
+}
+
 void dgram_addr_gid(const union dgram_addr *a, u8 gid[16])
 {
 	if (a->sa.sa_family == AF_INET6) {
@@ -81,6 +102,19 @@ void dgram_addr_gid(const union dgram_addr *a, u8 gid[16])
 	}
 	memcpy(gid, mapped_prefix, sizeof(mapped_prefix));
 	memcpy(gid + sizeof(mapped_prefix), &a->in.sin_addr, 4);
+}
+
+bool dgram_sender_gid(const u8 *in, u8 gid[16])
+{
+	if (in[0] >> 4 == 6) {
+		memcpy(gid, in + GRH_SGID, 16);
+		return true;
+	}
+	if (in[GRH_IPV4] != 0x45)
+		return false;
+	memcpy(gid, mapped_prefix, sizeof(mapped_prefix));
+	memcpy(gid + sizeof(mapped_prefix), in + GRH_IPV4_SOURCE, 4);
+	return true;
 }
 
 union dgram_addr dgram_addr_from_gid(const u8 gid[16])

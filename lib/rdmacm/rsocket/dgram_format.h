@@ -46,8 +46,15 @@ bool dgram_addr_take(union dgram_addr *out, const struct sockaddr *addr, socklen
 socklen_t dgram_addr_size(const union dgram_addr *a);
 /* The address as RDMA knows it: an IPv6 address that stands for an IPv4 one becomes it. */
 union dgram_addr dgram_addr_unmapped(const union dgram_addr *a);
+/* Whether only this host sends from it. */
+bool dgram_addr_is_loopback(const union dgram_addr *a);
+/* Whether address and port are the same; headers know no scope of a link-local one. */
+bool dgram_addr_same_end(const union dgram_addr *a, const union dgram_addr *b);
 /* The GID of an address. */
 void dgram_addr_gid(const union dgram_addr *a, u8 gid[16]);
+/* The GID that the 40 bytes before a datagram's data say it comes from: a GRH, or, of RoCE v2 over
+ * IPv4, the IP header in the last 20. False: neither. */
+bool dgram_sender_gid(const u8 *in, u8 gid[16]);
 /* The address that is such a GID, port 0. */
 union dgram_addr dgram_addr_from_gid(const u8 gid[16]);
 

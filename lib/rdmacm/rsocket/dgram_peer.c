@@ -111,15 +111,6 @@ int dgram_peer_get(struct dgram *d, const union dgram_addr *addr, const union dg
 	return 0;
 }
 
-static bool peer_is_loopback(const union dgram_addr *addr)
-{
-	union dgram_addr a = dgram_addr_unmapped(addr);
-
-	if (a.sa.sa_family == AF_INET)
-		return ntohl(a.in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-	return IN6_IS_ADDR_LOOPBACK(&a.in6.sin6_addr);
-}
-
 /* The GID of the peer's queue pair. A message that says another one than it comes from may be
  * forged, to divert what is sent to the peer. Only this host sends from a loopback address, which
  * is no GID: its queue pairs have any GID of the host. False: nothing is learned of the message. */
@@ -133,7 +124,7 @@ static bool peer_take_gid(const struct dgram_peer *peer, const struct dgram_hell
 	    memcmp(hello->gid, gid, sizeof(none)) == 0)
 		return true;
 	memcpy(gid, hello->gid, sizeof(none));
-	return peer_is_loopback(&peer->addr) && dgram_qp_has_near(peer->qp, gid);
+	return dgram_addr_is_loopback(&peer->addr) && dgram_qp_has_near(peer->qp, gid);
 }
 
 void dgram_peer_learn(struct dgram_peer *peer, const struct dgram_hello *hello)

@@ -87,10 +87,8 @@ static int qp_find_gid(struct dgram_qp *qp)
 bool dgram_qp_has_near(const struct dgram_qp *qp, const u8 gid[16])
 {
 	union dgram_addr addr = dgram_addr_from_gid(gid);
-	bool loopback = addr.sa.sa_family == AF_INET &&
-			ntohl(addr.in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 
-	return qp->infiniband || loopback || qp_gid_index(qp, gid) >= 0;
+	return qp->infiniband || dgram_addr_is_loopback(&addr) || qp_gid_index(qp, gid) >= 0;
 }
 
 /* An id of a loopback address has a device once it is resolved; the same address as destination
@@ -333,6 +331,23 @@ int dgram_qp_send(struct dgram_qp *qp, const struct dgram_peer *peer, const stru
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
+/* Tells whether a message is from the address that its header says. Who sends from a loopback
+ * address has any GID of this host. An InfiniBand port knows no address of its peers: the header is
+ * believed there. */
+static bool qp_is_sender(const struct dgram_qp *qp, const u8 *grh, const union dgram_addr *from)
+{
+	u8 said[16], gid[16];
+
+	if (qp->infiniband)
+		return true;
+	if (!dgram_sender_gid(grh, gid))
+		return false;
+	dgram_addr_gid(from, said);
+	return memcmp(gid, said, sizeof(gid)) == 0 ||
+	       (dgram_addr_is_loopback(from) && (memcmp(gid, qp->gid, sizeof(gid)) == 0 ||
+						 dgram_qp_has_near(qp, gid)));
+}
+
 static void qp_received(struct dgram *d, struct dgram_qp *qp, u32 slot, u32 bytes)
 	REQUIRES(d->lock)
 {
@@ -341,7 +356,7 @@ static void qp_received(struct dgram *d, struct dgram_qp *qp, u32 slot, u32 byte
 	u32 length = bytes > GRH_BYTES ? bytes - GRH_BYTES : 0;
 	int header = dgram_header_unpack(at, length, &item.from);
 
-	if (header > 0) {
+	if (header > 0 && qp_is_sender(qp, at - GRH_BYTES, &item.from)) {
 		item.data = at + header;
 		item.length = length - (u32)header;
 		if (dgram_arrived(d, &item))
