@@ -137,8 +137,8 @@ int seat_qpn_take(struct seat *s, u32 *index, u32 *qpn);
 int seat_slot(struct seat *s);
 /* Gives a number back by its index. */
 void seat_qpn_give(struct seat *s, u32 index);
-/* Number of a protection domain, never reused in a process, so that keys and queue pairs of two
- * adapters never match by chance. */
+/* Number of a protection domain. It comes again after 2^32 domains of the process, so that keys and
+ * queue pairs of two adapters do not match by chance. */
 static inline u32 seat_pd_number(struct seat *s)
 {
 	return __atomic_add_fetch(&s->next_pd, 1, __ATOMIC_RELAXED);

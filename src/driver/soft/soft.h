@@ -32,7 +32,7 @@ enum {
 	SOFT_MAX_SRQ = 65536,
 	SOFT_MAX_SRQ_WR = IBT_MAX_WR,
 	SOFT_MAX_AH = 1 << 20,
-	SOFT_MAX_PD = 65536,
+	SOFT_MAX_PD = 1 << 17, /* more than queue pairs: each may have one of its own */
 	SOFT_MAX_FMR_MAPS = 255,
 	SOFT_MAX_FAST_PAGES = 1 << 16, /* of one ib_alloc_mr */
 	SOFT_MAX_XRCD = 65536,
