@@ -39,11 +39,10 @@ bool agenda_step(u64 limit, bool programs);
 
 struct rdma_cm_id;
 struct ibv_context *verbs_context(int side);
-struct ibv_pd *verbs_pd(int side);
 /* INIT to RTS toward the peer. */
 void verbs_connect_qp(struct ibv_qp *qp, u32 peer, u32 psn, u32 peer_psn);
 void verbs_break_qp(struct ibv_qp *qp);
-/* Objects that exist: queue pairs, completion queues, regions. */
+/* Objects that exist: domains, queue pairs, completion queues, regions. */
 u32 verbs_live(void);
 
 /* ---- streams_cm.c ---- */

@@ -234,7 +234,6 @@ static void cm_deliver_req(const struct cm_message *m)
 	fresh->peer_qpn = m->qpn;
 	fresh->peer_psn = m->psn;
 	fresh->api.verbs = verbs_context(fresh->side);
-	fresh->api.pd = verbs_pd(fresh->side);
 	cm_push_data(cm_push(fresh, RDMA_CM_EVENT_CONNECT_REQUEST, 0), m->data);
 }
 
@@ -409,7 +408,6 @@ int rdma_resolve_addr(struct rdma_cm_id *api, struct sockaddr *src, struct socka
 	memcpy(&api->route.addr.dst_storage, dst, sizeof(struct sockaddr_in));
 	id->port = ((struct sockaddr_in *)dst)->sin_port;
 	api->verbs = verbs_context(id->side);
-	api->pd = verbs_pd(id->side);
 	(void)cm_push(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
 	return 0;
 }

@@ -9,9 +9,16 @@
 
 enum { VERBS_QPS = 1 << 13, VERBS_WRS = 16384, VERBS_TIMEOUT = 14 };
 
+struct verbs_pd {
+	struct ibv_pd ibv; /* first */
+	u32 number;
+	u32 users; /* queue pairs and regions */
+};
+
 struct verbs_qp {
 	struct ibv_qp ibv; /* first */
 	struct ibt_qp *engine;
+	struct verbs_pd *pd;
 	int side;
 	u32 psn;
 };
@@ -23,11 +30,11 @@ struct verbs_cq {
 
 struct verbs_mr {
 	struct ibv_mr ibv; /* first */
+	struct verbs_pd *pd;
 	int side;
 };
 
 static struct ibv_context contexts[STREAMS_SIDES];
-static struct ibv_pd pds[STREAMS_SIDES];
 static u32 live;
 
 static struct verbs_qp *verbs_qp(struct ibv_qp *qp)
@@ -70,10 +77,27 @@ struct ibv_context *verbs_context(int side)
 	return &contexts[side];
 }
 
-struct ibv_pd *verbs_pd(int side)
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	pds[side].context = verbs_context(side);
-	return &pds[side];
+	static u32 numbers;
+	struct verbs_pd *pd = calloc(1, sizeof(*pd));
+
+	if (pd == NULL)
+		abort();
+	pd->ibv.context = context;
+	pd->number = ++numbers;
+	live++;
+	return &pd->ibv;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct verbs_pd *pd = (struct verbs_pd *)ibv;
+
+	streams_check(pd->users == 0, "a domain ends before %u of its users", pd->users);
+	free(pd);
+	live--;
+	return 0;
 }
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
@@ -130,12 +154,12 @@ static void verbs_init_qp(struct verbs_qp *q)
 	streams_check(err == 0, "a queue pair does not reach INIT: %d", err);
 }
 
-int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_qp_init_attr *attr)
+int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	static u32 numbers;
 	struct verbs_qp *q = calloc(1, sizeof(*q));
 	struct ibt_qp_init init = { .type = IBV_QPT_RC,
-				    .pd = 1,
+				    .pd = ((struct verbs_pd *)pd)->number,
 				    .cap = attr->cap,
 				    .send_cq = &((struct verbs_cq *)attr->send_cq)->cq,
 				    .recv_cq = &((struct verbs_cq *)attr->recv_cq)->cq,
@@ -145,6 +169,8 @@ int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_qp_init_attr *attr)
 
 	if (q == NULL)
 		abort();
+	q->pd = (struct verbs_pd *)pd;
+	q->pd->users++;
 	q->side = verbs_side(id->verbs);
 	q->ibv.context = id->verbs;
 	q->ibv.qp_num = init.qpn = 2 + numbers++ % VERBS_QPS;
@@ -163,6 +189,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 	struct verbs_qp *q = verbs_qp(id->qp);
 
 	ibt_qp_destroy(q->engine);
+	q->pd->users--;
 	free(q);
 	id->qp = NULL;
 	live--;
@@ -195,13 +222,15 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 				     .length = length,
 				     .iova = (u64)(uintptr_t)addr,
 				     .access = (u32)access,
-				     .pd = 1,
+				     .pd = ((struct verbs_pd *)pd)->number,
 				     .flags = MEM_CONTIGUOUS };
 	u32 key;
 	int err;
 
 	if (mr == NULL)
 		abort();
+	mr->pd = (struct verbs_pd *)pd;
+	mr->pd->users++;
 	mr->side = verbs_side(pd->context);
 	err = mem_register(&streams_net.side[mr->side].mem, &region, &key);
 	streams_check(err == 0, "memory cannot be registered: %d", err);
@@ -222,6 +251,7 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
 	int err = mem_deregister(&streams_net.side[mr->side].mem, ibv->lkey);
 
 	streams_check(err == 0, "memory cannot be deregistered: %d", err);
+	mr->pd->users--;
 	free(mr);
 	live--;
 	return 0;

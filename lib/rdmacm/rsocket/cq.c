@@ -53,12 +53,12 @@ void rsocket_cq_arm(struct rsocket_cq *c)
 	(void)ibv_req_notify_cq(c->cq, 0);
 }
 
-int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_qp_init_attr *attr)
+int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	const struct ibv_qp_init_attr wanted = *attr;
 	u32 bytes = wanted.cap.max_inline_data;
 
-	while (rdma_create_qp(id, NULL, attr) != 0) {
+	while (rdma_create_qp(id, pd, attr) != 0) {
 		if (errno != EINVAL || bytes <= RSOCKET_INLINE_LEAST)
 			return -errno;
 		bytes = MAX(bytes / 2, (u32)RSOCKET_INLINE_LEAST);

@@ -39,9 +39,9 @@ static inline void rsocket_cq_tell(struct rsocket_cq *c)
 
 /* Poll it until it is empty after this call, or rsocket_cq_tell. */
 void rsocket_cq_arm(struct rsocket_cq *c);
-/* Makes the id's queue pair. A device that has less room for inline data than *attr asks for gives
- * what it has, to half of it: no attribute of a device says how much that is. *attr then says. 0 or
- * a negative errno. */
-int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_qp_init_attr *attr);
+/* Makes the id's queue pair in a domain; `pd` NULL: in the device's own. A device that has less
+ * room for inline data than *attr asks for gives what it has, to half of it: no attribute of a
+ * device says how much that is. *attr then says. 0 or a negative errno. */
+int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 
 #endif

@@ -144,7 +144,7 @@ static int qp_make(struct dgram *d, struct dgram_qp *qp) REQUIRES(d->lock)
 					.max_send_sge = 1,
 					.max_recv_sge = 1,
 					.max_inline_data = d->inline_bytes };
-	err = rsocket_qp_create(qp->id, &init);
+	err = rsocket_qp_create(qp->id, NULL, &init);
 	if (err < 0)
 		return err;
 	qp->inline_bytes = init.cap.max_inline_data;

@@ -192,7 +192,7 @@ off_t stream_iomap(struct rsocket *rs, void *buf, size_t len, int prot, int flag
 		return -ENOMEM;
 	if (prot & PROT_WRITE)
 		access |= IBV_ACCESS_REMOTE_WRITE;
-	m->mr = ibv_reg_mr(s->id->pd, buf, len, (unsigned)access);
+	m->mr = ibv_reg_mr(s->pd, buf, len, (unsigned)access);
 	if (m->mr == NULL) {
 		err = -errno;
 		free(m);

@@ -127,6 +127,7 @@ struct stream {
 	u64 answered_ns OWNED_BY(conn_lock of its listener);
 
 	/* ---- made with the queue pair, and then fixed ---- */
+	struct ibv_pd *pd FIXED; /* of this connection alone */
 	struct rsocket_cq cq GUARDS_ITSELF;
 	struct rsocket_buffer send_mem FIXED;
 	struct rsocket_buffer recv_mem FIXED;

@@ -46,6 +46,13 @@ static u32 cq_receives(const struct stream *s)
 	return s->rq_size + STREAM_SPARE_RECEIVES;
 }
 
+/* Each connection has a domain of its own, so a key of it admits its peer only. */
+static int cq_make_domain(struct stream *s) REQUIRES(s->conn_lock)
+{
+	s->pd = ibv_alloc_pd(s->id->verbs);
+	return s->pd == NULL ? -errno : 0;
+}
+
 static int cq_make_queues(struct stream *s) REQUIRES(s->conn_lock)
 {
 	struct ibv_qp_init_attr attr = {
@@ -65,7 +72,7 @@ static int cq_make_queues(struct stream *s) REQUIRES(s->conn_lock)
 	if (err < 0)
 		return err;
 	attr.send_cq = attr.recv_cq = s->cq.cq;
-	err = rsocket_qp_create(s->id, &attr);
+	err = rsocket_qp_create(s->id, s->pd, &attr);
 	if (err < 0)
 		return err;
 	s->sq_inline = attr.cap.max_inline_data;
@@ -80,14 +87,14 @@ static int cq_make_buffers(struct stream *s) REQUIRES(s->conn_lock)
 	s->messages = calloc(s->rq_size + 1, sizeof(*s->messages));
 	if (s->messages == NULL)
 		return -ENOMEM;
-	err = rsocket_buffer_create(&s->send_mem, s->id->pd,
+	err = rsocket_buffer_create(&s->send_mem, s->pd,
 				    (size_t)s->send_size +
 					    STREAM_CONTROLS * sizeof(struct stream_sge),
 				    IBV_ACCESS_LOCAL_WRITE);
 	if (err == 0)
-		err = rsocket_buffer_create(&s->recv_mem, s->id->pd, s->recv_size, remote);
+		err = rsocket_buffer_create(&s->recv_mem, s->pd, s->recv_size, remote);
 	if (err == 0)
-		err = rsocket_buffer_create(&s->table_mem, s->id->pd,
+		err = rsocket_buffer_create(&s->table_mem, s->pd,
 					    STREAM_ENTRIES * sizeof(struct stream_sge) +
 						    s->iomaps * sizeof(struct stream_iomap),
 					    remote);
@@ -129,6 +136,8 @@ int stream_make(struct stream *s)
 	int err = cq_make_sizes(s);
 
 	if (err == 0)
+		err = cq_make_domain(s);
+	if (err == 0)
 		err = cq_make_queues(s);
 	if (err == 0)
 		err = cq_make_buffers(s);
@@ -147,7 +156,11 @@ void stream_unmake(struct stream *s)
 	rsocket_buffer_destroy(&s->send_mem);
 	rsocket_buffer_destroy(&s->recv_mem);
 	rsocket_buffer_destroy(&s->table_mem);
+	/* EBUSY, and the domain stays: a buffer is left, since a stopped peer may write there. */
+	if (s->pd != NULL)
+		(void)ibv_dealloc_pd(s->pd);
 	free(s->messages);
+	s->pd = NULL;
 	s->send_buf = s->recv_buf = NULL;
 	s->table = NULL;
 	s->messages = NULL;
