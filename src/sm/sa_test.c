@@ -192,6 +192,15 @@ static void sa__groups(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, GROUPS, JOIN, w)), 0);
 	assert_int_equal(rig_report(sm).groups, 1);
 	assert_int_equal(rig_status(rig_ask(&r, a, GET, GROUPS, 1, w)), 0x0300);
+	/* no switch forwards to the multicast LID until another group has it */
+	assert_int_equal(reached(c, mlid), 0);
+	group(w, 2, b, 1);
+	m = rig_ask(&r, b, SET, GROUPS, CREATE, w);
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(wire_get16(m->mad + 56 + 36), mlid);
+	group(w, 2, c, 4);
+	assert_int_equal(rig_status(rig_ask(&r, c, SET, GROUPS, JOIN, w)), 0);
+	assert_int_equal(reached(c, mlid), 1);
 }
 
 /* A full member that sends only creates a group and keeps it, and gets nothing of it. */
@@ -272,6 +281,18 @@ static void sa__services(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, SERVICES, 0x7, w)), 0x0300);
 }
 
+/* InformInfo: all traps of the nodes with these LIDs. */
+static void inform(u8 *w, u16 first_lid, u16 last_lid, bool subscribe)
+{
+	memset(w, 0, 200);
+	wire_put16(w + 16, first_lid);
+	wire_put16(w + 18, last_lid);
+	w[22] = 1;
+	w[23] = subscribe;
+	wire_put16(w + 24, 0xffff);
+	wire_put16(w + 26, 0xffff);
+}
+
 /* Answers reports, and counts those of a trap. */
 static u32 reports(u32 port, u16 trap)
 {
@@ -294,13 +315,10 @@ static u32 reports(u32 port, u16 trap)
 static void sa__reports(void **state)
 {
 	u32 a = rig_host(&r, 0), b = rig_host(&r, 9);
-	u8 w[200] = { 0 }, g[200];
+	u8 w[200], g[200];
 
 	(void)state;
-	wire_put16(w + 16, 0xffff);
-	w[22] = w[23] = 1;
-	wire_put16(w + 24, 0xffff);
-	wire_put16(w + 26, 0xffff);
+	inform(w, 0xffff, 0, true);
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
 	r.answers = 0;
 	fabric_link_set(r.bed.f, b, false);
@@ -321,6 +339,33 @@ static void sa__reports(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0x0200);
 }
 
+/* The range includes its last LID. One whose end is not behind its beginning is that LID alone. */
+static void sa__reports_of_a_range_of_lids(void **state)
+{
+	static const struct {
+		int first, last; /* from the LID of the node that sends the trap */
+		u32 reports;
+	} rows[] = { { -1, 0, 1 },  { 0, 0, 1 }, { 0, 1, 1 },  { 0, -1, 1 },
+		     { -2, -1, 0 }, { 1, 2, 0 }, { 1, -1, 0 } };
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 9);
+	u16 lid = rig_lid(&r, b);
+	u8 w[200];
+
+	(void)state;
+	assert_true(lid > 3);
+	for (u32 i = 0; i < ARRAY_LEN(rows); i++) {
+		inform(w, (u16)(lid + rows[i].first), (u16)(lid + rows[i].last), true);
+		assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+		r.answers = 0;
+		fabric_set_description(r.bed.f, r.bed.f->port[b].node, "renamed");
+		rig_run(&r, 300);
+		assert_int_equal(reports(a, 144), rows[i].reports);
+		rig_run(&r, 1200); /* a port sends no two traps within its SubnetTimeOut */
+		w[23] = 0;
+		assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -333,6 +378,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sa__broadcast_group, begin, end),
 		cmocka_unit_test_setup_teardown(sa__services, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports, begin, end),
+		cmocka_unit_test_setup_teardown(sa__reports_of_a_range_of_lids, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
