@@ -37,14 +37,25 @@ static u32 traps_of(u16 number, u32 since)
 	return count;
 }
 
-/* The manager confirms the latest trap. */
-static void repress_last(void)
+/* The manager confirms a trap. */
+static void repress(const struct fabric_mad *trap)
 {
-	struct fabric_mad m = *bed_last(&b, sm_port);
+	struct fabric_mad m = *trap;
 
 	m.mad[MAD_METHOD] = METHOD_TRAP_REPRESS;
 	m.dlid = m.slid;
 	fabric_send(b.f, sm_port, &m);
+}
+
+static void repress_last(void)
+{
+	repress(bed_last(&b, sm_port));
+}
+
+static void repress_all(u32 since)
+{
+	for (u32 i = since, end = b.delivered; i < end; i++)
+		repress(&b.mad[i % BED_MADS].m);
 }
 
 static void pass_s(u32 seconds)
@@ -147,6 +158,54 @@ static void trap__a_node_tells_what_has_changed_of_it(void **state)
 	before = b.delivered;
 	pass_s(2);
 	assert_int_equal(b.delivered, before);
+	/* the next one tells of itself alone */
+	fabric_set_issm(b.f, host, false);
+	assert_int_equal(traps_of(144, before), 1);
+	notice = bed_last(&b, sm_port)->mad + MAD_DATA;
+	assert_int_equal(wire_get32(notice + 16) & 2, 0);
+	assert_int_equal(notice[15], 0);
+	assert_int_equal(notice[21], 0);
+	bed_end(&b);
+}
+
+/* Ports 2 and 3 of the switch, two kinds: each trap ends by its own TrapRepress only, and one
+ * that is raised again needs another. */
+static void trap__the_next_one_is_told_too(void **state)
+{
+	struct fabric_mad first;
+	u32 before;
+
+	(void)state;
+	star_up();
+	before = b.delivered;
+	fabric_port_error(b.f, bed_port(&b, 0, 2), FABRIC_ERR_LOCAL_INTEGRITY, 1);
+	assert_int_equal(traps_of(129, before), 1);
+	first = *bed_last(&b, sm_port);
+	fabric_port_error(b.f, bed_port(&b, 0, 3), FABRIC_ERR_LOCAL_INTEGRITY, 1);
+	fabric_port_error(b.f, bed_port(&b, 0, 2), FABRIC_ERR_LOCAL_INTEGRITY, 1);
+	fabric_port_error(b.f, bed_port(&b, 0, 2), FABRIC_ERR_BUFFER_OVERRUN, 1);
+	repress(&first); /* of the one before */
+	before = b.delivered;
+	pass_s(2);
+	assert_int_equal(traps_of(129, before), 2);
+	assert_int_equal(traps_of(130, before), 1);
+	repress_last(); /* the port's other trap stays */
+	before = b.delivered;
+	pass_s(2);
+	assert_int_equal(traps_of(129, before), 2);
+	assert_int_equal(traps_of(130, before), 0);
+	repress_all(before);
+	before = b.delivered;
+	pass_s(2);
+	assert_int_equal(b.delivered, before);
+	fabric_port_error(b.f, bed_port(&b, 0, 3), FABRIC_ERR_LOCAL_INTEGRITY, 1);
+	assert_int_equal(traps_of(129, before), 1);
+	repress_last();
+	/* within its interval it waits */
+	fabric_port_error(b.f, bed_port(&b, 0, 3), FABRIC_ERR_LOCAL_INTEGRITY, 1);
+	assert_int_equal(traps_of(129, before), 1);
+	pass_s(2);
+	assert_int_equal(traps_of(129, before), 2);
 	bed_end(&b);
 }
 
@@ -209,6 +268,36 @@ static void sma__ports_of_a_switch_have_fewer_pkeys(void **state)
 	assert_int_equal(wire_get16(m->mad + MAD_DATA + 14), 32);
 	m = sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PKEY_TABLE, 3, NULL);
 	assert_int_equal(sm_status(m), 0);
+	bed_end(&b);
+}
+
+/* Each SL has VL 0 again, whatever the manager before has set: in a CA, and in a switch for
+ * every pair of ports. */
+static void sma__a_reboot_resets_sl_to_vl(void **state)
+{
+	static const struct {
+		struct sm_way way;
+		u32 node, modifier;
+	} rows[] FIXED = { { { .hops = 2, .path = { 0, 1, 2 } }, 2, 0 },
+			   { { .hops = 1, .path = { 0, 1 } }, 0, 0 },
+			   { { .hops = 1, .path = { 0, 1 } }, 0, 3 << 8 | 3 } };
+	u8 set[MAD_SMP_DATA] = { 0 }, none[MAD_SMP_DATA] = { 0 };
+	const struct fabric_mad *m;
+
+	(void)state;
+	memset(set, 0x21, FABRIC_SL2VL);
+	star_up();
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		m = sm_directed(&b, sm_port, &rows[i].way, METHOD_SET, ATTR_SL_TO_VL,
+				rows[i].modifier, set);
+		assert_int_equal(sm_status(m), 0);
+		assert_memory_equal(m->mad + MAD_DATA, set, MAD_SMP_DATA);
+		assert_int_equal(fabric_node_reboot(b.f, rows[i].node), 0);
+		m = sm_directed(&b, sm_port, &rows[i].way, METHOD_GET, ATTR_SL_TO_VL,
+				rows[i].modifier, NULL);
+		assert_int_equal(sm_status(m), 0);
+		assert_memory_equal(m->mad + MAD_DATA, none, MAD_SMP_DATA);
+	}
 	bed_end(&b);
 }
 
@@ -346,9 +435,11 @@ int main(void)
 		cmocka_unit_test(trap__link_down_is_told_until_it_is_repressed),
 		cmocka_unit_test(trap__errors_of_a_link_are_told_until_they_are_repressed),
 		cmocka_unit_test(trap__a_node_tells_what_has_changed_of_it),
+		cmocka_unit_test(trap__the_next_one_is_told_too),
 		cmocka_unit_test(sma__wrong_mkey_is_refused_and_counted),
 		cmocka_unit_test(sma__unknown_attribute_is_unsupported),
 		cmocka_unit_test(sma__ports_of_a_switch_have_fewer_pkeys),
+		cmocka_unit_test(sma__a_reboot_resets_sl_to_vl),
 		cmocka_unit_test(smi__repress_of_softwares_trap_reaches_it),
 		cmocka_unit_test(smi__a_switch_that_is_a_manager),
 		cmocka_unit_test(sma__one_vendors_speeds),
