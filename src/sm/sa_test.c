@@ -13,8 +13,21 @@
 #include "fabric/format.h"
 #include "sm/test_support/rig.h"
 
-enum { GET = 1, SET = 2, REMOVE = 0x15, NODES = 0x11, PORTS = 0x12, PATHS = 0x35, GROUPS = 0x38,
-       SERVICES = 0x31, INFORM = 3, CLASS_INFO = 1, LINKS = 0x20, SMS = 0x18 };
+enum {
+	GET = 1,
+	SET = 2,
+	GET_TABLE = 0x12,
+	REMOVE = 0x15,
+	NODES = 0x11,
+	PORTS = 0x12,
+	PATHS = 0x35,
+	GROUPS = 0x38,
+	SERVICES = 0x31,
+	INFORM = 3,
+	CLASS_INFO = 1,
+	LINKS = 0x20,
+	SMS = 0x18
+};
 
 static struct rig r;
 static struct sm *sm;
@@ -125,6 +138,57 @@ static void sa__tables_of_records(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, GET, NODES, 0, w)), 0x0400);
 	assert_int_equal(rig_status(rig_ask(&r, a, GET, 0x36, 0, w)), 0x000c);
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, NODES, 0, w)), 0x000c);
+}
+
+/* Segments that come to a port within some time. */
+static u32 segments(u32 port, u64 ms)
+{
+	u32 count = 0;
+
+	r.answers = 0;
+	rig_run(&r, ms);
+	for (u32 i = 0; i < r.answers; i++)
+		count += r.answer_port[i] == port;
+	return count;
+}
+
+/* All tries begin anew with each segment that arrives. */
+static void sa__a_table_is_repeated_until_it_arrives(void **state)
+{
+	u32 a = rig_host(&r, 3), acked = 1;
+	struct fabric_mad m = *rig_ask(&r, a, GET_TABLE, PATHS, 0, NULL);
+
+	(void)state;
+	for (; acked <= 17; acked += 8) {
+		assert_int_equal(segments(a, 1600), acked == 1 ? 3 : 3 * 8);
+		rig_ack(&r, a, &m, acked);
+		assert_int_equal(segments(a, 20), 8);
+	}
+	assert_int_equal(segments(a, 2100), 3 * 8);
+	rig_ack(&r, a, &m, acked); /* too late */
+	assert_int_equal(segments(a, 1000), 0);
+}
+
+/* Two hosts may choose one transaction ID. */
+static void sa__tables_of_one_transaction_id(void **state)
+{
+	u32 port[2] = { rig_host(&r, 3), rig_host(&r, 4) };
+	struct fabric_mad m[2];
+
+	(void)state;
+	for (u32 i = 0; i < 2; i++) {
+		const struct fabric_mad *first;
+
+		r.tid = 77;
+		first = rig_ask(&r, port[i], GET_TABLE, PATHS, 0, NULL);
+		assert_non_null(first);
+		m[i] = *first;
+	}
+	for (u32 i = 0; i < 2; i++)
+		for (u32 segment = 1; segment <= 9; segment += 8) {
+			rig_ack(&r, port[i], &m[i], segment);
+			assert_int_equal(segments(port[i], 20), 8);
+		}
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -366,6 +430,30 @@ static void sa__reports_of_a_range_of_lids(void **state)
 	}
 }
 
+/* The SM is on a host whose programs ask the SA, too: what is for them does not end there. */
+static void sa__asked_by_its_own_host(void **state)
+{
+	static u8 out[1024][64];
+	u32 own, nodes;
+	u8 w[200];
+
+	(void)state;
+	rig_kill(&r, 0);
+	own = rig_host(&r, 5);
+	sm = rig_add(&r, own);
+	rig_settle(&r, sm, 12000);
+	nodes = r.bed.topo.node_count;
+	assert_int_equal(rig_table(&r, own, PATHS, 0, NULL, out[0], 64, 1024), nodes * nodes);
+	inform(w, 0xffff, 0, true);
+	assert_int_equal(rig_status(rig_ask(&r, own, SET, INFORM, 0, w)), 0);
+	r.answers = 0;
+	group(w, 1, own, 1);
+	assert_int_equal(rig_status(rig_ask(&r, own, SET, GROUPS, CREATE, w)), 0);
+	assert_int_equal(reports(own, 66), 1);
+	rig_run(&r, 3000);
+	assert_int_equal(reports(own, 66), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -373,11 +461,15 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sa__path_by_gid, begin, end),
 		cmocka_unit_test_setup_teardown(sa__paths_of_all_pairs, begin, end),
 		cmocka_unit_test_setup_teardown(sa__tables_of_records, begin, end),
+		cmocka_unit_test_setup_teardown(sa__a_table_is_repeated_until_it_arrives, begin,
+						end),
+		cmocka_unit_test_setup_teardown(sa__tables_of_one_transaction_id, begin, end),
 		cmocka_unit_test_setup_teardown(sa__groups, begin, end),
 		cmocka_unit_test_setup_teardown(sa__send_only_full_members, begin, end),
 		cmocka_unit_test_setup_teardown(sa__broadcast_group, begin, end),
 		cmocka_unit_test_setup_teardown(sa__services, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports, begin, end),
+		cmocka_unit_test_setup_teardown(sa__asked_by_its_own_host, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports_of_a_range_of_lids, begin, end),
 	};
 

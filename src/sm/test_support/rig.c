@@ -325,8 +325,7 @@ const struct fabric_mad *rig_ask(struct rig *r, u32 port, u8 method, u16 attribu
 	return NULL;
 }
 
-/* Acknowledges a segment, and opens the window by 8. */
-static void rig_ack(struct rig *r, u32 port, const struct fabric_mad *m, u32 segment)
+void rig_ack(struct rig *r, u32 port, const struct fabric_mad *m, u32 segment)
 {
 	struct fabric_mad ack = *m;
 

@@ -56,6 +56,8 @@ void rig_check_active(struct rig *r);
 /* Asks the SA that the port knows; 200 bytes of a record. Returns the answer, or NULL. */
 const struct fabric_mad *rig_ask(struct rig *r, u32 port, u8 method, u16 attribute, u64 mask,
 				 const u8 *record);
+/* Acknowledges a segment of an answer, and opens the window by 8. */
+void rig_ack(struct rig *r, u32 port, const struct fabric_mad *m, u32 segment);
 /* GetTable: gathers the records of an answer by RMPP. Returns their number. */
 u32 rig_table(struct rig *r, u32 port, u16 attribute, u64 mask, const u8 *record, u8 *out,
 	      u32 size, u32 max);
