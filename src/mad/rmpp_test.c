@@ -534,20 +534,6 @@ static bool watch_nothing_passes(struct side *from, struct ib_rmpp_mad *mad)
 	return false;
 }
 
-static void sender__gives_up_without_acks(void **state)
-{
-	a.watch = watch_nothing_passes;
-	send_message(1000, 0, 2);
-	run_for(5999);
-	assert_int_equal(p.from.ended, 0);
-	assert_int_equal(a.sent, 3);
-	run_for(1);
-	assert_int_equal(p.from.status, IB_WC_RESP_TIMEOUT_ERR);
-	assert_int_equal(p.from.retries, 2);
-	assert_int_equal(last_a.rmpp_type, IB_MGMT_RMPP_TYPE_ABORT);
-	assert_int_equal(last_a.rmpp_status, IB_MGMT_RMPP_STATUS_TMR);
-}
-
 /* ---- packets by hand ------------------------------------------------------------------------- */
 
 static struct ib_rmpp_mad packet(u32 tid, u8 type, u8 flags, u32 number, u32 paylen)
@@ -835,6 +821,24 @@ static void inject_ack(u8 type, u8 status, u8 resptime, u32 number, u32 window)
 	ib_set_rmpp_resptime(&mad.rmpp_hdr, resptime);
 	mad_port_receive(a.port, &arrival);
 	run_for(1);
+}
+
+/* Each segment that arrives gives the next one all tries. */
+static void sender__gives_up_without_acks(void **state)
+{
+	a.watch = watch_nothing_passes;
+	send_message(2 * SEGMENT, 0, 2);
+	for (u32 acked = 0; acked < 2; acked++) {
+		inject_ack(IB_MGMT_RMPP_TYPE_ACK, 0, IB_MGMT_RMPP_NO_RESPTIME, acked, acked + 1);
+		run_for(5998);
+		assert_int_equal(p.from.ended, 0);
+		assert_int_equal(a.sent, 3 * (acked + 1));
+	}
+	run_for(1);
+	assert_int_equal(p.from.status, IB_WC_RESP_TIMEOUT_ERR);
+	assert_int_equal(p.from.retries, 4);
+	assert_int_equal(last_a.rmpp_type, IB_MGMT_RMPP_TYPE_ABORT);
+	assert_int_equal(last_a.rmpp_status, IB_MGMT_RMPP_STATUS_TMR);
 }
 
 static void sender__refuses_acks_that_break_a_rule(void **state)
