@@ -257,6 +257,35 @@ static void umad_file_write__refuses_a_double(void **state)
 	assert_int_equal(buffer_write(fa, &buf), 0);
 }
 
+/* Peers may choose one transaction ID, also that of a request of this file. */
+static void umad_file_write__answers_each_peer(void **state)
+{
+	static const struct {
+		u16 lid;
+		u8 gid; /* of the peer with LID 0, which has a GRH */
+		int err;
+	} rows[] = { { 3, 0, 0 }, { 3, 0, -EINVAL }, { 4, 0, 0 }, { 4, 0, -EINVAL },
+		     { 0, 3, 0 }, { 0, 3, -EINVAL }, { 0, 4, 0 }, { 0, 4, -EINVAL },
+		     { 0, 0xb, 0 } /* the request's own peer */ };
+	u32 id = agent_on(fa, 0);
+	struct buffer buf = buffer_of(&a, id, CLASS, IB_MGMT_METHOD_GET, 5);
+
+	(void)agent_on(fb, IB_MGMT_METHOD_GET);
+	assert_int_equal(buffer_write(fa, &buf), 0);
+	run_to(1001);
+	buf = buffer_read(fb);
+	buf.mad.mad_hdr.method = IB_MGMT_METHOD_GET_RESP;
+	buf.hdr.timeout_ms = 0;
+	for (u32 i = 0; i < ARRAY_LEN(rows); i++) {
+		buf.hdr.grh_present = rows[i].lid == 0;
+		buf.hdr.lid = htons(rows[i].lid);
+		buf.hdr.gid[15] = rows[i].gid;
+		assert_int_equal(buffer_write(fa, &buf), rows[i].err);
+	}
+	run_to(1002);
+	assert_int_equal(a.sent, 6);
+}
+
 static void umad_file_write__judges_its_buffer(void **state)
 {
 	u32 client = agent_on(fa, 0);
@@ -382,6 +411,42 @@ static void umad_file_wait__is_woken(void **state)
 	(void)buffer_read(fb);
 }
 
+static void waiting_set(struct umad_file *f, u32 mads)
+{
+	lock_acquire(&f->lock);
+	f->waiting_mads = mads;
+	lock_release(&f->lock);
+}
+
+/* The file has had so many MADs already that there is room for one, or for one message. */
+static void umad_file_read__makes_room(void **state)
+{
+	enum { SEGMENTS = (LONG + IB_MGMT_SA_DATA - 1) / IB_MGMT_SA_DATA };
+	u32 client = sa_agent_on(fa, 0), server = sa_agent_on(fb, IB_MGMT_METHOD_GET);
+	struct buffer buf = { .bytes = { 0 } };
+
+	waiting_set(fa, UMAD_WAITING - SEGMENTS);
+	waiting_set(fb, UMAD_WAITING - 1);
+	for (u64 tid = 1; tid < 7; tid += 2) {
+		for (u32 i = 0; i < 2; i++) { /* the second is lost */
+			buf = buffer_of(&a, client, IB_MGMT_CLASS_SUBN_ADM, IB_MGMT_METHOD_GET,
+					tid + i);
+			assert_int_equal(buffer_write(fa, &buf), 0);
+		}
+		run_to(1000 + tid * 10);
+		buf = buffer_read(fb);
+		assert_false(is_readable(fb));
+		assert_int_equal(buf.hdr.id, server);
+		buf.mad.mad_hdr.method = IB_MGMT_METHOD_GET_RESP;
+		ib_set_rmpp_flags(&buf.mad.rmpp_hdr, IB_MGMT_RMPP_FLAG_ACTIVE);
+		buf.hdr.timeout_ms = 0;
+		assert_int_equal(umad_file_write(fb, &buf, sizeof(buf.hdr) + SA_HDR + LONG), 0);
+		run_to(1009 + tid * 10);
+		assert_int_equal(umad_file_read(fa, &buf, sizeof(buf)),
+				 sizeof(buf.hdr) + SA_HDR + LONG);
+	}
+}
+
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 static void umad_file_unregister__ends_what_it_sent(void **state)
@@ -468,10 +533,12 @@ int main(void)
 		TEST(umad_file_write__comes_back_after_its_timeouts),
 		TEST(umad_file_write__negative_timeout_waits_for_ever),
 		TEST(umad_file_write__refuses_a_double),
+		TEST(umad_file_write__answers_each_peer),
 		TEST(umad_file_write__judges_its_buffer),
 		TEST(rmpp__is_one_message),
 		TEST(rmpp__of_the_program_goes_packet_by_packet),
 		TEST(umad_file_read__keeps_what_does_not_fit),
+		TEST(umad_file_read__makes_room),
 		TEST(umad_file_wait__is_woken),
 		TEST(umad_file_unregister__ends_what_it_sent),
 		TEST(removal__is_eio),
