@@ -33,8 +33,8 @@ static int register_on(int on, int class)
 	return umad_register(on, class, VERSION, 0, methods);
 }
 
-/* A request that is answered by the same process. */
-static int send_to(int on, int from)
+/* A request to an agent of this process. */
+static int send_class(int on, int from, uint8_t class)
 {
 	uint8_t *mad = umad_get_mad(buffer);
 
@@ -47,10 +47,15 @@ static int send_to(int on, int from)
 		umad_set_grh(buffer, &grh);
 	}
 	mad[0] = 1;
-	mad[1] = CLASS;
+	mad[1] = class;
 	mad[2] = VERSION;
 	mad[3] = 1;
 	return umad_send(on, from, buffer, MAD, WAIT_MS, 0);
+}
+
+static int send_to(int on, int from)
+{
+	return send_class(on, from, CLASS);
 }
 
 static int receive(int on, int timeout_ms)
@@ -76,18 +81,31 @@ static void bed_make(void)
 	must(agent >= 0 && agent2 >= 0 && client >= 0);
 }
 
+/* A request and its answer go from agent to agent of one port. 0, or a negative errno. */
+static int exchange(int on, int from, int to, uint8_t class)
+{
+	int got = send_class(on, from, class);
+
+	if (got == 0)
+		got = receive(on, WAIT_MS);
+	if (got != to || umad_status(buffer) != 0)
+		return got < 0 ? got : -EIO;
+	((uint8_t *)umad_get_mad(buffer))[3] |= 0x80;
+	got = umad_send(on, to, buffer, MAD, 0, 0);
+	if (got == 0)
+		got = receive(on, WAIT_MS);
+	if (got != from || umad_status(buffer) != 0)
+		return got < 0 ? got : -EIO;
+	return 0;
+}
+
 static void bed_works(const char *after)
 {
-	int got;
+	int got = exchange(port, client, agent, CLASS);
 
-	must(send_to(port, client) == 0);
-	got = receive(port, WAIT_MS);
-	if (got != agent || umad_status(buffer) != 0)
+	if (got != 0)
 		fprintf(stderr, "the parent's agent after %s: %d\n", after, got);
-	must(got == agent);
-	((uint8_t *)umad_get_mad(buffer))[3] |= 0x80;
-	must(umad_send(port, agent, buffer, MAD, 0, 0) == 0);
-	must(receive(port, WAIT_MS) == client && umad_status(buffer) == 0);
+	must(got == 0);
 }
 
 static void bed_attach(void)
@@ -114,11 +132,16 @@ static int register_oui(void)
 	return umad_register_oui(port, 0x30, 0, oui, NULL);
 }
 
+/* A file of the child's own works as any. */
 static int own_port(void)
 {
-	int on = open_port(), id = on < 0 ? on : register_on(on, CLASS + 4);
+	int on = open_port(), to = on < 0 ? on : register_on(on, CLASS + 4), from, err;
 
-	return id < 0 ? id : umad_unregister(on, id) + umad_close_port(on);
+	if (to < 0)
+		return to;
+	from = umad_register(on, CLASS + 4, VERSION, 0, NULL);
+	err = from < 0 ? from : exchange(on, from, to, CLASS + 4);
+	return err != 0 ? err : umad_unregister(on, to) + umad_close_port(on);
 }
 
 static void calls(void)
