@@ -182,6 +182,35 @@ static void agents__are_numbered_and_judged(void **state)
 	assert_int_equal(umad_close_port(port), -EINVAL);
 }
 
+static int agent2_on(int port, unsigned oui, unsigned method)
+{
+	struct umad_reg_attr attr = { .mgmt_class = 0x31, .mgmt_class_version = 1, .oui = oui,
+				      .method_mask = { 1ull << method } };
+	uint32_t id;
+
+	return umad_register2(port, &attr, &id);
+}
+
+/* Each call for itself says which OUI it takes: another agent of the same one is refused. */
+static void agents__of_vendors_have_an_oui(void **state)
+{
+	enum { OPENIB = 0x001405, OTHER = 0x010203, TURNED = 0x030201 };
+	long get = 1l << GET, set = 1l << 2;
+	unsigned char openib[3] = { 0, 0x14, 5 }, other[3] = { 1, 2, 3 };
+	int port = port_open();
+
+	assert_int_equal(umad_register(port, 0x31, 1, 0, (long[]){ get, 0 }), 0);
+	assert_int_equal(umad_register_oui(port, 0x31, 0, other, (long[]){ set, 0 }), 1);
+	assert_int_equal(umad_register_oui(port, 0x31, 0, openib, (long[]){ get, 0 }), -EPERM);
+	assert_int_equal(agent2_on(port, OPENIB, GET), EINVAL);
+	assert_int_equal(agent2_on(port, OTHER, 2), EINVAL);
+	/* other OUIs and methods are free */
+	assert_int_equal(umad_register_oui(port, 0x31, 0, other, (long[]){ get, 0 }), 2);
+	assert_int_equal(umad_register(port, 0x31, 1, 0, (long[]){ set, 0 }), 3);
+	assert_int_equal(agent2_on(port, TURNED, GET), 0);
+	assert_int_equal(umad_close_port(port), 0);
+}
+
 /* ---- MADs ------------------------------------------------------------------------------------ */
 
 static int agent_on(int port, int method)
@@ -302,6 +331,7 @@ int main(void)
 		cmocka_unit_test(ca__absent_ones_are_errors),
 		cmocka_unit_test(port__bad_numbers_are_errors),
 		cmocka_unit_test(agents__are_numbered_and_judged),
+		cmocka_unit_test(agents__of_vendors_have_an_oui),
 		cmocka_unit_test(mad__goes_and_comes_back),
 		cmocka_unit_test(mad__without_answer_comes_back),
 		cmocka_unit_test(wait__ends_when_it_is_cancelled),
