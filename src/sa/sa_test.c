@@ -472,6 +472,49 @@ static void free_multicast__while_it_joins(void **state)
 	assert_int_equal(__atomic_load_n(&t.joined, __ATOMIC_SEQ_CST), 0);
 }
 
+/* A member whose callback ends the membership, or looks whether another thread can meanwhile. */
+struct leaver {
+	int entered, left; /* atomic: callbacks that have begun, and that have ended */
+	int freed;	   /* atomic: the other thread's ib_sa_free_multicast has returned */
+	bool frees;
+	bool overtaken;
+};
+
+static int leaver_heard(int status, struct ib_sa_multicast *multicast)
+{
+	struct leaver *l = multicast->context;
+
+	fake_bump(&l->entered);
+	if (l->frees)
+		ib_sa_free_multicast(multicast);
+	for (int i = 0; i < 20 && !l->frees && fake_count(&l->freed) == 0; i++)
+		usleep(1000);
+	l->overtaken = fake_count(&l->freed) != 0;
+	fake_bump(&l->left);
+	return 0;
+}
+
+static void free_multicast__inside_a_callback(void **state)
+{
+	struct ib_sa_mcmember_rec rec = { .mgid.raw = { 0xff }, .join_state = IB_SA_FULL_MEMBER };
+	struct leaver own = { .frees = true }, other = { .frees = false };
+	struct ib_sa_multicast *m;
+
+	assert_false(IS_ERR(ib_sa_join_multicast(&t.client, &t.fake->ib, 1, &rec, 0, 0,
+						 leaver_heard, &own)));
+	assert_true(fake_await(&own.left, 1));
+	assert_true(fake_await(&t.leaves, 1));
+	m = ib_sa_join_multicast(&t.client, &t.fake->ib, 1, &rec, 0, 0, leaver_heard, &other);
+	assert_false(IS_ERR(m));
+	assert_true(fake_await(&other.entered, 1));
+	ib_sa_free_multicast(m);
+	fake_bump(&other.freed);
+	assert_true(fake_await(&other.left, 1));
+	assert_false(other.overtaken);
+	assert_true(fake_await(&t.leaves, 2));
+	assert_int_equal(own.entered + other.entered, 2);
+}
+
 /* ---- subscriptions --------------------------------------------------------------------------- */
 
 /* What a subscriber has heard. */
@@ -721,6 +764,7 @@ int main(void)
 		SA_TEST(join_multicast__refused),
 		SA_TEST(port_event__resets_members),
 		SA_TEST(free_multicast__while_it_joins),
+		SA_TEST(free_multicast__inside_a_callback),
 		SA_TEST(free_multicast__of_a_shared_port),
 		SA_TEST(mcmember_rec_query__asks),
 		SA_TEST(register_inform_info__is_shared),
