@@ -104,6 +104,7 @@ enum path_counter {
 	COUNT_TX_RETRY,
 	COUNT_DIRECT,
 	COUNT_DIRECT_REFUSED,
+	COUNT_DIRECT_HELD, /* waits for a peer's direct operations that were given up */
 	COUNT_TX_BLOCKED,
 	COUNT_CQ_OVERFLOW,
 	COUNT_PEER_DEATHS,

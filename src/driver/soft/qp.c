@@ -467,6 +467,12 @@ static void soft_path_put(struct soft_path *path)
 	path->dest = NULL;
 }
 
+static void soft_qp_expect(const struct soft_path *path)
+{
+	if (path->dest != NULL && the_seat.a.shm != NULL)
+		shm_expect(the_seat.a.shm, path->dest);
+}
+
 /* Before a queue pair is connected once more: receives all that has arrived, which its state drops.
  * On a busy machine it may be of its last connection, a late retransmission for one, and programs
  * begin each connection with the same PSN. An adapter has received it long before. With a limit,
@@ -508,6 +514,8 @@ static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 		soft_path_put(&primary);
 		return err;
 	}
+	soft_qp_expect(&primary);
+	soft_qp_expect(&alternate);
 	soft_qp_show_way(dev, qp, attr, &primary.av, mask);
 	ib_convert_qp_attr(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;

@@ -13,7 +13,7 @@
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 13,
+	BOARD_VERSION = 14,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,

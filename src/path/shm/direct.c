@@ -564,14 +564,40 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 	return err;
 }
 
+void shm_expect(struct shm *shm, struct path_dest *d)
+{
+	struct shm_link *l = link_of(d);
+
+	if (d->path != &shm->path)
+		return;
+	lock_acquire(&shm->lock);
+	link_set_expected(l);
+	if (link_state(l) == LINK_ALIAS)
+		link_set_expected(l->real);
+	lock_release(&shm->lock);
+}
+
+/* Tells whether a key of this process lets peers do what the hazard says. The entry of a key that
+ * is being revoked keeps its content until the wait has ended. */
+static bool drain_is_permitted(const struct board *ours, u64 word)
+{
+	u32 key = board_hazard_key(word);
+
+	if (board_hazard_kind(word) == HAZARD_READS)
+		return true;
+	return key < MEM_MAX_KEYS && (__atomic_load_n(&ours->keys[key].access, __ATOMIC_RELAXED) &
+				      (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+}
+
 /* Tells whether a hazard names the key or the queue pair of this process. */
 static bool drain_concerns(const struct board *ours, u64 word, u32 key_index, u32 qpn)
 {
 	u32 named = board_hazard_qpn(word);
 
-	return word != 0 && (named == qpn || ((key_index == MEM_EVERY_KEY ||
-					       board_hazard_key(word) == key_index) &&
-					      link_find_qp(ours, named) != NULL));
+	return word != 0 && drain_is_permitted(ours, word) &&
+	       (named == qpn ||
+		((key_index == MEM_EVERY_KEY || board_hazard_key(word) == key_index) &&
+		 link_find_qp(ours, named) != NULL));
 }
 
 /* A wait for the peers' hazards that name the key or the queue pair. */
@@ -580,23 +606,42 @@ struct drain {
 	u32 key_index, qpn;
 	u64 began; /* clock: when the first wait began; 0: no wait yet */
 	enum shm_left left;
+	/* the hazards of the link at hand that are waited for; 0: none, or it has ended */
+	u64 words[BOARD_HAZARDS];
 } OWNED_BY(the caller);
 
-/* Finds the worst of the board's first `high` hazards. False: none names the key or queue pair. */
-static bool drain_busy(const struct drain *d, const struct shm_link *l, u32 high,
-		       enum hazard_kind *worst)
+/* Notes the peer's hazards that name the key or queue pair. One that is raised later comes too late
+ * for what is to end, so a peer that raises hazards without end delays nobody. */
+static void drain_note(struct drain *d, const struct shm_link *l)
 {
-	bool busy = false;
+	u32 high = board_shown_count(&l->board->hazard_high, BOARD_HAZARDS);
 
-	*worst = HAZARD_READS;
+	memset(d->words, 0, sizeof(d->words));
 	for (u32 i = 0; i < high; i++) {
 		/* pairs with hazard_lower */
 		u64 word = __atomic_load_n(&l->board->hazards[i].word, __ATOMIC_ACQUIRE);
 
-		if (!drain_concerns(d->shm->cfg.board, word, d->key_index, d->qpn))
+		if (drain_concerns(d->shm->cfg.board, word, d->key_index, d->qpn))
+			d->words[i] = word;
+	}
+}
+
+/* Finds the worst of the noted hazards that have not changed. False: there is none. */
+static bool drain_busy(struct drain *d, const struct shm_link *l, enum hazard_kind *worst)
+{
+	bool busy = false;
+
+	*worst = HAZARD_READS;
+	for (u32 i = 0; i < BOARD_HAZARDS; i++) {
+		if (d->words[i] == 0)
 			continue;
+		/* pairs with hazard_lower */
+		if (__atomic_load_n(&l->board->hazards[i].word, __ATOMIC_ACQUIRE) != d->words[i]) {
+			d->words[i] = 0;
+			continue;
+		}
 		busy = true;
-		*worst = MAX(*worst, board_hazard_kind(word));
+		*worst = MAX(*worst, board_hazard_kind(d->words[i]));
 	}
 	/* The own threads store at the own addresses. */
 	if (l->self && busy)
@@ -611,6 +656,7 @@ static void drain_give_up(struct drain *d, const struct shm_link *l, enum hazard
 	d->left = MAX(d->left, left[worst]);
 	/* Before the owner takes or moves anything: pairs with direct_counts. */
 	__atomic_fetch_add(&d->shm->cfg.board->given_up, 1, __ATOMIC_SEQ_CST);
+	board_count(d->shm->cfg.board, COUNT_DIRECT_HELD);
 	log_info("shm", "process %d is stopped inside an operation on our memory", (int)l->pid);
 }
 
@@ -633,16 +679,33 @@ static bool drain_is_over(struct drain *d, const struct shm_link *l, enum hazard
 	return !l->self && space_is_stopped(l->pid);
 }
 
+/* Tells whether a queue pair of this process names the peer, or a slot whose owner is not known. */
+static bool drain_expects(struct shm *shm, const struct shm_link *l)
+{
+	bool expects = l->self || link_is_expected(l);
+
+	if (expects)
+		return true;
+	lock_acquire(&shm->lock);
+	for (u32 i = 0; i < NODE_SLOTS && !expects; i++)
+		expects = shm->slots[i] != NULL && link_is_expected(shm->slots[i]) &&
+			  (link_state(shm->slots[i]) == LINK_ASKING ||
+			   link_state(shm->slots[i]) == LINK_ABSENT);
+	lock_release(&shm->lock);
+	return expects;
+}
+
 /* A peer that this process cannot reach may still reach this process. */
 static void drain_link(struct shm_link *l, void *arg)
 {
 	struct drain *d = arg;
-	/* One that is raised later comes too late for what is to end. */
-	u32 high = board_shown_count(&l->board->hazard_high, BOARD_HAZARDS);
 	enum hazard_kind worst;
 	u64 look = 0;
 
-	while (drain_busy(d, l, high, &worst) && link_state(l) == LINK_UP) {
+	drain_note(d, l);
+	if (!drain_busy(d, l, &worst) || !drain_expects(d->shm, l))
+		return;
+	while (drain_busy(d, l, &worst) && link_state(l) == LINK_UP) {
 		if (drain_is_over(d, l, worst, &look)) {
 			drain_give_up(d, l, worst);
 			return;

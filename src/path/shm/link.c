@@ -346,6 +346,8 @@ static int link_alias(struct shm_link *l, u64 process, u64 end)
 			l->next_alias = real->next_alias;
 			real->next_alias = l;
 			link_set_state(l, LINK_ALIAS);
+			if (link_is_expected(l))
+				link_set_expected(real);
 		}
 		lock_release(&shm->lock);
 		lock_release(&shm->poll_lock);

@@ -58,6 +58,9 @@ void shm_set_watched(struct shm *shm, bool watched);
 /* Arms this process' doorbell for a waiter (0: the engine's thread, 1: a thread in wait_fd). The
  * caller polls once more before it sleeps. */
 void shm_bell_arm(struct shm *shm, int which);
+/* Before a queue pair of this process names one of the destination's as its peer: shm_drain waits
+ * for that process from then on. Does nothing for a destination of another path. */
+void shm_expect(struct shm *shm, struct path_dest *d);
 /* The harm that a peer can still do that is stopped in the middle of a direct operation. */
 enum shm_left {
 	SHM_LEFT_NOTHING,
@@ -66,7 +69,8 @@ enum shm_left {
 };
 
 /* Waits until no peer uses key index / queue pair of this process directly (either match). Bounded:
- * two seconds for all peers together, some milliseconds for peers that are seen to be stopped.
+ * two seconds for all peers together, some milliseconds for peers that are seen to be stopped, and
+ * for no peer that shm_expect was not told of, or that no access right permits what it announces.
  * Returns what may still happen. For mem_table.drain and modify. */
 enum shm_left shm_drain(struct shm *shm, u32 key_index, u32 qpn);
 /* Returns how often such a wait has ended with SHM_LEFT_STORES. */

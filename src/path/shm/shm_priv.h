@@ -63,6 +63,7 @@ struct shm_link {
 	/* the peer's address space; -1: it cannot be reached. space.h */
 	int space_fd OWNED_BY(its opener);
 	bool direct OWNED_BY(its opener); /* the peer's memory is reachable */
+	bool expected ATOMIC_ONLY;	  /* shm_expect was called for it, or for an alias */
 	/* its memory file; NULL: not opened. Stored with release; other threads load it with
 	 * acquire. reach.h */
 	struct reach *reach OWNED_BY(the engine thread);
@@ -155,6 +156,17 @@ int link_resolve(struct shm_link *l);
 static inline struct shm_link *link_of(struct path_dest *d)
 {
 	return container_of(d, struct shm_link, dest);
+}
+
+static inline void link_set_expected(struct shm_link *l)
+{
+	__atomic_store_n(&l->expected, true, __ATOMIC_RELAXED);
+}
+
+/* Tells whether the peer may reach this process' memory directly. */
+static inline bool link_is_expected(const struct shm_link *l)
+{
+	return __atomic_load_n(&l->expected, __ATOMIC_RELAXED);
 }
 
 static inline u32 link_word(const struct shm_link *l)

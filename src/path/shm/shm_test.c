@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -514,6 +515,94 @@ static void shm_peer_new__refuses_what_is_no_ring(void **state)
 	assert_int_equal(w.refused, PEER_PROCESS);
 }
 
+/* ---- shm_drain: the peer marks its own board as if it were inside our memory ---- */
+
+enum { MARKED_KEY = 3, MARKED_QPN = 5 << NODE_INDEX_BITS | 2 };
+
+static u64 mark_of(enum hazard_kind kind)
+{
+	return board_hazard_word(MARKED_KEY, MARKED_QPN, kind);
+}
+
+static void mark(u32 index, u64 word)
+{
+	__atomic_store_n(&w.peer_board->hazards[index].word, word, __ATOMIC_RELEASE);
+}
+
+/* Has a link to the peer, and a key that peers may write by. */
+static struct path_dest *open_marked(u32 access)
+{
+	struct path_dest *d = dest_of_peer();
+
+	shm_slot_own(w.shm, MARKED_QPN >> NODE_INDEX_BITS);
+	w.board->slots[0] = MARKED_QPN >> NODE_INDEX_BITS;
+	w.board->slot_count = 1;
+	w.board->keys[MARKED_KEY].access = access;
+	w.peer_board->hazard_high = 2;
+	assert_int_equal(d->path->ops->resolve(d), 0);
+	return d;
+}
+
+static void shm_drain__waits_for_a_connected_peer(void **state)
+{
+	struct path_dest *d = open_marked(IBV_ACCESS_REMOTE_WRITE);
+
+	shm_expect(w.shm, d);
+	mark(1, mark_of(HAZARD_STORES));
+	assert_int_equal(shm_drain(w.shm, MARKED_KEY, SHM_ANY_QP), SHM_LEFT_STORES);
+	assert_int_equal(shm_drain(w.shm, SHM_ANY_KEY, MARKED_QPN), SHM_LEFT_STORES);
+	assert_int_equal(shm_drain(w.shm, MARKED_KEY + 1, SHM_ANY_QP), SHM_LEFT_NOTHING);
+	assert_int_equal(w.board->counters[COUNT_DIRECT_HELD], 2);
+	d->path->ops->dest_put(d);
+}
+
+static void shm_drain__waits_for_no_peer_without_a_connection(void **state)
+{
+	struct path_dest *d = open_marked(IBV_ACCESS_REMOTE_WRITE);
+
+	mark(1, mark_of(HAZARD_WRITES));
+	assert_int_equal(shm_drain(w.shm, MARKED_KEY, SHM_ANY_QP), SHM_LEFT_NOTHING);
+	assert_int_equal(shm_drain(w.shm, SHM_ANY_KEY, MARKED_QPN), SHM_LEFT_NOTHING);
+	assert_int_equal(w.board->counters[COUNT_DIRECT_HELD], 0);
+	d->path->ops->dest_put(d);
+}
+
+static void shm_drain__waits_for_no_write_that_the_key_forbids(void **state)
+{
+	struct path_dest *d = open_marked(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+
+	shm_expect(w.shm, d);
+	mark(0, mark_of(HAZARD_WRITES));
+	mark(1, board_hazard_word(UINT32_MAX - 7, MARKED_QPN, HAZARD_WRITES));
+	assert_int_equal(shm_drain(w.shm, MARKED_KEY, SHM_ANY_QP), SHM_LEFT_NOTHING);
+	assert_int_equal(shm_drain(w.shm, MEM_EVERY_KEY, SHM_ANY_QP), SHM_LEFT_NOTHING);
+	assert_int_equal(w.board->counters[COUNT_DIRECT_HELD], 0);
+	d->path->ops->dest_put(d);
+}
+
+/* Always has a mark, and keeps none. */
+static void *mark_on_and_on(void *arg)
+{
+	for (u32 i = 0; !__atomic_load_n(&w.told, __ATOMIC_ACQUIRE); i++) {
+		mark(0, board_hazard_word(MARKED_KEY, MARKED_QPN + (i & 1), HAZARD_WRITES));
+	}
+	return NULL;
+}
+
+static void shm_drain__waits_for_no_mark_that_comes_later(void **state)
+{
+	struct path_dest *d = open_marked(IBV_ACCESS_REMOTE_WRITE);
+
+	shm_expect(w.shm, d);
+	assert_int_equal(pthread_create(&w.teller, NULL, mark_on_and_on, NULL), 0);
+	while (__atomic_load_n(&w.peer_board->hazards[0].word, __ATOMIC_ACQUIRE) == 0)
+		sched_yield();
+	assert_int_equal(shm_drain(w.shm, MARKED_KEY, SHM_ANY_QP), SHM_LEFT_NOTHING);
+	__atomic_store_n(&w.told, 1, __ATOMIC_RELEASE);
+	pthread_join(w.teller, NULL);
+	d->path->ops->dest_put(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -543,6 +632,14 @@ int main(void)
 		cmocka_unit_test_setup_teardown(shm_flush__rings_once_per_arm, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_flush__a_full_bell_makes_nobody_wait, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(shm_drain__waits_for_a_connected_peer, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(shm_drain__waits_for_no_peer_without_a_connection,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(shm_drain__waits_for_no_write_that_the_key_forbids,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(shm_drain__waits_for_no_mark_that_comes_later,
+						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_peer_new__refuses_a_bell_that_is_no_pipe,
 						set_up, tear_down),
 	};
