@@ -87,6 +87,16 @@ static int adapter_device_query_gid_entry(struct ib_device *ib, u32 port, u32 in
 	return 0;
 }
 
+static int adapter_device_query(struct ib_device *ib, struct ib_device_attr *attr)
+{
+	int err = soft_query_device(ib, attr);
+
+	if (err == 0 && seat_is_attached(&the_seat) && the_seat.a.udp != NULL)
+		attr->max_mcast_grp =
+			(int)MIN((u32)attr->max_mcast_grp, udp_groups_most(the_seat.a.udp));
+	return err;
+}
+
 static struct ib_uverbs_ops device_uverbs FIXED; /* filled by the constructor */
 
 static void adapter_device_fill(struct roce_device *dev, const struct node_config *config)
@@ -98,7 +108,7 @@ static void adapter_device_fill(struct roce_device *dev, const struct node_confi
 	ib->phys_port_cnt = 1;
 	ib->node_guid = htobe64(config->node_guid);
 	snprintf(ib->node_desc, sizeof(ib->node_desc), "anyverbs software RoCE adapter");
-	ib->query_device = soft_query_device;
+	ib->query_device = adapter_device_query;
 	ib->query_port = adapter_device_query_port;
 	ib->query_gid = adapter_device_query_gid;
 	ib->query_pkey = adapter_device_query_pkey;

@@ -3,6 +3,9 @@
  * The kernel gives a multicast datagram to every socket that has joined; so a process has one per
  * group and interface, and delivers each datagram to all of its members.
  *
+ * They take a quarter of the descriptors that the process may have, and the rest is the
+ * application's.
+ *
  * In: memberships    Out: joined sockets, lists of members
  * Runs: threads that may block    Locks: slots_lock, then poll_lock, then lock
  */
@@ -11,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -71,24 +75,54 @@ static bool group_is_shortage(int err)
 	return err == -ENOMEM || err == -ENOBUFS || err == -EMFILE || err == -ENFILE;
 }
 
+/* Returns how many sockets all groups may have. */
+static u32 group_sockets_most(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return 0;
+	return (u32)MIN(limit.rlim_cur / 4, (rlim_t)UINT32_MAX);
+}
+
+u32 udp_groups_most(struct udp *udp)
+{
+	struct node_gid port[NODE_GIDS];
+	int n = group_ports(udp, port);
+
+	return n == 0 ? UINT32_MAX : group_sockets_most() / (u32)n;
+}
+
+/* Opens the group's socket on an interface. Returns 0 or a negative errno. */
+static int group_open_port(struct udp *udp, struct udp_group *g, const struct node_gid *port)
+	REQUIRES(udp->slots_lock)
+{
+	struct node_socket s = { .ifindex = port->ifindex };
+
+	if (sockets_keep(udp, g, port->ifindex))
+		return 0;
+	if (sockets_of_groups(udp) >= group_sockets_most())
+		return -EMFILE;
+	s.fd = fd_own(node_mcast_socket(g->gid, port));
+	if (s.fd < 0)
+		return s.fd;
+	memcpy(s.gid, g->gid, 16);
+	if (sockets_add(udp, UDP_ANY_SLOT, &s, g))
+		return 0;
+	close(s.fd);
+	return -ENOMEM;
+}
+
 static int group_open(struct udp *udp, struct udp_group *g) REQUIRES(udp->slots_lock)
 {
 	struct node_gid port[NODE_GIDS];
 	int n = group_ports(udp, port), err = 0;
 
 	for (int i = 0; i < n; i++) {
-		struct node_socket s = { .ifindex = port[i].ifindex };
+		int failed = group_open_port(udp, g, &port[i]);
 
-		if (sockets_keep(udp, g, port[i].ifindex))
-			continue;
-		s.fd = fd_own(node_mcast_socket(g->gid, &port[i]));
-		memcpy(s.gid, g->gid, 16);
-		if (s.fd >= 0 && !sockets_add(udp, UDP_ANY_SLOT, &s, g)) {
-			close(s.fd);
-			s.fd = -ENOMEM;
-		}
-		if (s.fd < 0 && !group_is_shortage(err))
-			err = s.fd;
+		if (failed != 0 && !group_is_shortage(err))
+			err = failed;
 	}
 	if (err != 0)
 		log_warn("udp", "a multicast group cannot be joined: %s", strerror(-err));

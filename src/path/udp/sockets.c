@@ -319,6 +319,17 @@ bool sockets_keep(struct udp *udp, const struct udp_group *g, u32 ifindex)
 	return found;
 }
 
+u32 sockets_of_groups(struct udp *udp)
+{
+	u32 n = 0;
+
+	lock_acquire(&udp->lock);
+	for (u32 i = 0; i < udp->socket_count; i++)
+		n += udp->sockets[i]->group != NULL;
+	lock_release(&udp->lock);
+	return n;
+}
+
 void sockets_drop_group(struct udp *udp, const struct udp_group *g)
 {
 	struct udp_socket *gone;

@@ -50,8 +50,12 @@ int udp_slot_own(struct udp *udp, u32 slot);
 /* The host's addresses have changed: takes the sockets of new addresses, closes those of old ones.
  * May block. */
 void udp_refresh(struct udp *udp);
-/* Joins a queue pair to a multicast group. -ENOMEM: not joined, for want of memory or descriptors;
- * else why an interface cannot join, which udp_refresh tries again. May block. */
+/* Returns how many multicast groups this process may join: their sockets, one per interface, have a
+ * quarter of its descriptors. */
+u32 udp_groups_most(struct udp *udp);
+/* Joins a queue pair to a multicast group. -ENOMEM: not joined, for want of memory or descriptors,
+ * or there are udp_groups_most already; else why an interface cannot join, which udp_refresh tries
+ * again. May block. */
 int udp_group_join(struct udp *udp, const u8 group[16], u32 qpn);
 void udp_group_leave(struct udp *udp, const u8 group[16], u32 qpn);
 /* Returns the destination of a group's remote members, from the address of `av`, with a reference;

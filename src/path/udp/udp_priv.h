@@ -269,6 +269,8 @@ bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 /* Tells whether the group has a socket on this interface, which then stays. */
 bool sockets_keep(struct udp *udp, const struct udp_group *g, u32 ifindex)
 	REQUIRES(udp->slots_lock);
+/* Counts the sockets of all groups. */
+u32 sockets_of_groups(struct udp *udp) REQUIRES(udp->slots_lock);
 /* Closes the sockets of a group. */
 void sockets_drop_group(struct udp *udp, const struct udp_group *g) REQUIRES(udp->slots_lock);
 

@@ -3,6 +3,7 @@
 #include "path/udp/test_support/world.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -639,16 +640,55 @@ static void group__own_datagrams_pass_by(void **state)
 	udp_group_leave(side[0].udp, gid, side_qpn_of(SLOT_A, 3));
 }
 
+static struct rlimit limit_descriptors(rlim_t most)
+{
+	struct rlimit before, limit;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = (struct rlimit){ MIN(most, before.rlim_max), before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	return before;
+}
+
+/* Whatever the groups, a program can open its files. */
+static void group__leaves_descriptors_to_the_application(void **state)
+{
+	enum { LIMIT = 256 };
+	struct rlimit before = limit_descriptors(LIMIT);
+	u32 most = udp_groups_most(side[1].udp);
+	int file[LIMIT / 2];
+	u8 gid[16];
+
+	test_group(gid);
+	gid[13] ^= 1;
+	assert_true(most > 0 && most <= LIMIT / 4);
+	for (u32 i = 0; i <= most; i++) {
+		gid[15] = (u8)i;
+		assert_int_equal(udp_group_join(side[1].udp, gid, side_qpn_of(SLOT_B, 3)),
+				 i < most ? 0 : -ENOMEM);
+	}
+	for (int i = 0; i < LIMIT / 2; i++) {
+		file[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		assert_true(file[i] >= 0);
+	}
+	for (int i = 0; i < LIMIT / 2; i++)
+		close(file[i]);
+	for (u32 i = 0; i < most; i++) {
+		gid[15] = (u8)i;
+		udp_group_leave(side[1].udp, gid, side_qpn_of(SLOT_B, 3));
+	}
+	assert_int_equal(udp_group_join(side[1].udp, gid, side_qpn_of(SLOT_B, 3)), 0);
+	udp_group_leave(side[1].udp, gid, side_qpn_of(SLOT_B, 3));
+	setrlimit(RLIMIT_NOFILE, &before);
+}
+
 /* More than the sockets that a process has of the node; the last ones hear as the first do. */
 static void group__as_many_as_one_wants(void **state)
 {
 	enum { GROUPS = 700 };
-	struct rlimit r;
 	u8 gid[16];
 
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
-	r.rlim_cur = r.rlim_max;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &r), 0);
+	limit_descriptors(RLIM_INFINITY);
 	test_group(gid);
 	gid[13] ^= 1;
 	for (u32 i = 0; i < GROUPS; i++) {
@@ -740,6 +780,7 @@ int main(void)
 		EACH(group__reaches_every_member),
 		EACH(want_look__says_when_nothing_is_left),
 		EACH(group__own_datagrams_pass_by),
+		EACH(group__leaves_descriptors_to_the_application),
 		EACH(group__as_many_as_one_wants),
 		EACH(dests__that_nobody_holds_are_forgotten),
 		EACH(drop_in_child__leaves_the_parents_alone),
