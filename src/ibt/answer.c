@@ -164,7 +164,7 @@ enum resp_verdict answer_placed(struct ibt_qp *qp, const struct pkt *p, const vo
 	if (verdict == RESP_OK) {
 		struct resp_resource *r = answer_new(qp, p);
 
-		r->length = r->end = 0; /* of the response */
+		r->end = 0; /* of the response */
 		answer_accept(qp, r);
 	}
 	return verdict;
@@ -334,8 +334,7 @@ static bool answer_is_repeated(const struct ibt_qp *qp, const struct resp_resour
 	u64 skipped = (u64)offset << qp->psn_shift;
 
 	return r->opcode == p->opcode && offset < r->psn_count && p->rkey == r->rkey &&
-	       p->va == r->va + skipped &&
-	       (p->opcode != PKT_READ_REQUEST || p->dma_length <= r->length - skipped);
+	       p->va == r->va + skipped && p->dma_length <= r->length - skipped;
 }
 
 /* May the duplicate of a READ be answered? */

@@ -100,6 +100,8 @@ static struct {
 	bool crowd; /* each number is one of a target */
 	u32 long_one_in; /* requests: with many of them a target holds more than it has room for */
 	bool failed; /* a request has: all that follow are flushed */
+	struct pkt asked; /* the initiator's last packet */
+	u32 answers; /* packets from the target to it */
 } h;
 
 static u64 hand_now(void)
@@ -178,6 +180,9 @@ static int hand_path_send(struct path_dest *d, const struct pkt *p, const struct
 		memcpy(f->payload + at, iov[i].iov_base, iov[i].iov_len);
 	assert_int_equal(at, p->length);
 	assert_true(p->length <= MTU);
+	if (w->owner->index == 0)
+		h.asked = *p;
+	h.answers += w->owner->index == 1 && w->to == 0 && p->opcode != PKT_ABSENT;
 	f->due_ns = MAX(w->last_ns, h.now + 500 + lot(20000));
 	w->last_ns = f->due_ns;
 	list_push_back(&w->flights, &f->node);
@@ -471,6 +476,7 @@ static void request_draw(struct request *r)
 	}
 }
 
+/* Posts what h.request has at h.posted. */
 static void request_post(void)
 {
 	struct request *r = &h.request[h.posted % OUT];
@@ -479,7 +485,6 @@ static void request_post(void)
 	const struct member *m;
 	u64 at;
 
-	request_draw(r);
 	m = &h.m[r->to];
 	at = (u64)(uintptr_t)m->memory +
 	     (r->opcode == IBV_WR_RDMA_READ		   ? AT_READS
@@ -651,8 +656,10 @@ static void hand_requests(u32 many)
 	u32 done = h.done;
 
 	while (h.posted < many || (many == REQUESTS && !hand_is_quiet())) {
-		while (h.posted < many && h.posted - h.done < OUT && lot(3) != 0)
+		while (h.posted < many && h.posted - h.done < OUT && lot(3) != 0) {
+			request_draw(&h.request[h.posted % OUT]);
 			request_post();
+		}
 		hand_step();
 		if (done != h.done)
 			last_ns = h.now;
@@ -799,6 +806,52 @@ static void hand__proxies_of_one_process_have_a_limit(void **state)
 	hand_close();
 }
 
+/* The initiator's packet `p` comes once more, and gets so many answers. */
+static void hand_again(const struct pkt *p, u32 answers)
+{
+	struct pkt ours = h.asked;
+	u32 before = h.answers;
+
+	assert_int_equal(hand_path_send(&h.m[0].way[1].dest, p, NULL, 0), 0);
+	hand_run(50 * NS_PER_MS);
+	assert_int_equal(h.answers - before, answers);
+	assert_int_equal(ibt_qp_state(h.tgt), IBV_QPS_RTS);
+	h.asked = ours;
+}
+
+/* As again__repeated_request_of_other_memory_is_dropped (again_test.c), in the target's process and
+ * by its proxy in another one. */
+static void hand__a_duplicate_of_other_memory_is_dropped(void **state)
+{
+	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_READ,
+						      IBV_WR_ATOMIC_FETCH_AND_ADD };
+
+	hand_open(1);
+	for (u32 i = 0; i < 2 * ARRAY_LEN(opcodes); i++) {
+		struct request *r = &h.request[h.posted];
+		struct pkt first, p;
+
+		*r = (struct request){ .tag = h.posted + 1,
+				       .opcode = opcodes[i % 2],
+				       .to = 1 + (int)i / 2,
+				       .length = 8 };
+		request_post();
+		hand_run(50 * NS_PER_MS);
+		assert_int_equal(h.done, h.posted);
+		p = first = h.asked;
+		p.rkey ^= 1 << 12;
+		hand_again(&p, 0);
+		p = first;
+		p.va += 8;
+		hand_again(&p, 0);
+		p = first;
+		p.dma_length += 8;
+		hand_again(&p, 0);
+		hand_again(&first, 1);
+	}
+	hand_close();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -809,6 +862,7 @@ int main(void)
 		cmocka_unit_test(hand__a_private_domain_has_no_proxies),
 		cmocka_unit_test(hand__a_private_domain_hands_nothing_on),
 		cmocka_unit_test(hand__proxies_of_one_process_have_a_limit),
+		cmocka_unit_test(hand__a_duplicate_of_other_memory_is_dropped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,13 +14,19 @@ struct place {
 
 static struct place place;
 
-static int place_open(void **state)
+static void place_open_on(bool reliable)
 {
+	struct net_config cfg = { .seed = 1, .delay_ns = DELAY_NS, .reliable = reliable };
 	struct net_qp q = net_qp_defaults(IBV_QPT_RC);
 
-	net_open(&place.net, &(struct net_config){ .seed = 1, .delay_ns = DELAY_NS });
+	net_open(&place.net, &cfg);
 	net_pair(&place.net, place.qp, &q);
 	watch_begin(&place.watch, &place.net);
+}
+
+static int place_open(void **state)
+{
+	place_open_on(false);
 	return 0;
 }
 
@@ -228,6 +234,49 @@ static void forged__is_naked(void **state)
 	}
 }
 
+/* The duplicate `p` gets `answers`, changes no memory and ends nothing. */
+static void place_expect_answers(const struct pkt *p, u32 answers)
+{
+	static const u64 payload = 0x4444;
+	u32 all = OP(READ_ONLY) | OP(ACK), before = watch_count(&place.watch, 1, all);
+
+	net_inject(&place.net, 1, p, &payload);
+	net_run(&place.net, NS_PER_MS);
+	assert_int_equal(watch_count(&place.watch, 1, all), before + answers);
+	assert_int_equal(ibt_qp_state(place.qp[1]), IBV_QPS_RTS);
+	assert_int_equal(place_value(), 0x1111);
+}
+
+/* As again__repeated_request_of_other_memory_is_dropped (again_test.c). */
+static void duplicate__of_other_memory_is_dropped(void **state)
+{
+	static const u32 ops[] = { OP(ATOMIC_WRITE), OP(FLUSH) };
+
+	for (u32 path = 0; path < 2; path++) {
+		place_close(NULL);
+		place_open_on(path != 0);
+		place_write(1, 0x1111, true);
+		place_flush(2, 8, FETH_GLOBAL);
+		net_run(&place.net, NS_PER_MS);
+		place_expect(1, IBV_WC_SUCCESS);
+		place_expect(2, IBV_WC_SUCCESS);
+		for (u32 i = 0; i < ARRAY_LEN(ops); i++) {
+			const struct pkt first = *watch_nth(&place.watch, 0, ops[i], 0);
+			struct pkt p = first;
+
+			p.rkey ^= 1 << 12;
+			place_expect_answers(&p, 0);
+			p = first;
+			p.va += 64;
+			place_expect_answers(&p, 0);
+			p = first;
+			p.dma_length += 8;
+			place_expect_answers(&p, 0);
+			place_expect_answers(&first, 1);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -242,6 +291,8 @@ int main(void)
 			place_close),
 		cmocka_unit_test_setup_teardown(post__refuses, place_open, place_close),
 		cmocka_unit_test_setup_teardown(forged__is_naked, place_open, place_close),
+		cmocka_unit_test_setup_teardown(duplicate__of_other_memory_is_dropped, place_open,
+						place_close),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
