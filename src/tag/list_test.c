@@ -220,6 +220,29 @@ static void tag_list_sync__entry_waits_for_the_count(void **state)
 	assert_int_equal(test_message(list, 1), 0);
 }
 
+/* A message that broke off is taken back: what was posted meanwhile matches, in that order. */
+static void tag_list_uncount_unexpected__keeps_the_order(void **state)
+{
+	struct tag_list *list = *state;
+
+	test_add(list, 1, ALL, 1);
+	assert_false(tag_list_count_unexpected(list));
+	assert_false(tag_list_count_unexpected(list));
+	test_add(list, 1, ALL, 2);
+	test_add(list, 0, 0, 3);
+	test_add(list, 1, ALL, 4);
+	test_add(list, 1, ALL, 5);
+	tag_list_uncount_unexpected(list); /* the other one is still unknown */
+	assert_int_equal(test_message(list, 1), 1);
+	assert_int_equal(test_message(list, 1), 0);
+	tag_list_uncount_unexpected(list);
+	assert_true(tag_list_in_phase(list));
+	test_add(list, 1, ALL, 6);
+	for (u64 wr_id = 2; wr_id <= 6; wr_id++)
+		assert_int_equal(test_message(list, 1), wr_id);
+	assert_int_equal(test_message(list, 1), 0);
+}
+
 static void tag_list_count_unexpected__wraps_and_asks(void **state)
 {
 	struct tag_list *list = *state;
@@ -359,6 +382,7 @@ int main(void)
 		EACH(tag_list_delete__handle_of_nobody),
 		EACH(tag_list_sync__entry_waits_for_the_count),
 		EACH(tag_list_count_unexpected__wraps_and_asks),
+		EACH(tag_list_uncount_unexpected__keeps_the_order),
 		cmocka_unit_test(tag_list__as_the_model),
 	};
 
