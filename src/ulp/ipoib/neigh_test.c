@@ -13,7 +13,8 @@
 #include "ulp/ipoib/ipoib_priv.h"
 
 static struct ipoib *ip;
-static u32 drops[IPOIB_DROPS], posts, told, untold;
+static u32 drops[IPOIB_DROPS], posts, told, untold, refusals;
+static bool no_path; /* the path that a neighbour asks for does not come */
 
 /* ---- the rooms beside ------------------------------------------------------------------------ */
 
@@ -48,6 +49,8 @@ void ipoib_path_ask(struct ipoib *i, struct ipoib_neigh *n)
 {
 	static char handle;
 
+	if (no_path)
+		return;
 	n->ah = (void *)&handle;
 	ipoib_neigh_push(i, n);
 }
@@ -69,8 +72,16 @@ u32 ipoib_frame_refuse(const u8 *packet, u32 size, u8 out[REFUSAL_BYTES])
 {
 	(void)packet;
 	(void)size;
-	(void)out;
-	return 0;
+	out[0] = 0;
+	return 1;
+}
+
+static void test_refused(void *arg, const void *packet, u32 size)
+{
+	(void)arg;
+	(void)packet;
+	(void)size;
+	refusals++;
 }
 
 static void test_told(void *arg, const u8 addr[16], const struct ipoib_hw *hw)
@@ -85,7 +96,8 @@ static void test_told(void *arg, const u8 addr[16], const struct ipoib_hw *hw)
 
 static int bed_open(void **state) NO_THREAD_SAFETY
 {
-	static const struct ipoib_ops ops = { .neighbour = test_told };
+	static const struct ipoib_ops ops = { .neighbour = test_told,
+					      .receive = test_refused };
 
 	(void)state;
 	ip = calloc(1, sizeof(*ip));
@@ -96,13 +108,15 @@ static int bed_open(void **state) NO_THREAD_SAFETY
 	for (u32 i = 0; i < IPOIB_BUCKETS; i++)
 		list_init(&ip->bucket[i]);
 	memset(drops, 0, sizeof(drops));
-	posts = told = untold = 0;
+	posts = told = untold = refusals = 0;
+	no_path = false;
 	return 0;
 }
 
 static int bed_close(void **state)
 {
 	(void)state;
+	clock_set_source(NULL);
 	lock_acquire(&ip->lock);
 	ipoib_neigh_end(ip);
 	ipoib_wait_drop(ip, &ip->refused, IPOIB_DROP_NEIGHBOUR);
@@ -180,6 +194,115 @@ static void wait__is_bounded_and_the_oldest_gives_way(void **state) NO_THREAD_SA
 	assert_int_equal(posts, 1);
 }
 
+/* Each way out of a queue gives its places back: a neighbour of long life never runs out of
+ * them. */
+
+static void fill(u32 to)
+{
+	for (u32 i = 0; i < IPOIB_WAITING; i++)
+		test_send(to);
+}
+
+static u32 test_waits(u32 to)
+{
+	struct ipoib_neigh *n;
+	u32 count;
+
+	lock_acquire(&ip->lock);
+	n = ipoib_neigh_find(ip, test_ip(to));
+	count = n == NULL ? 0 : n->waiting.count;
+	count += ip->waiting_count + ip->refused.count;
+	lock_release(&ip->lock);
+	return count;
+}
+
+static void wait_delivered(u32 to)
+{
+	fill(to);
+	assert_true(test_learn(to, true));
+	assert_int_equal(test_waits(to), 0);
+	lock_acquire(&ip->lock);
+	ipoib_neigh_end(ip);
+	lock_release(&ip->lock);
+}
+
+static void wait_dropped(u32 to)
+{
+	struct ipoib_neigh *n;
+
+	fill(to);
+	lock_acquire(&ip->lock);
+	n = ipoib_neigh_find(ip, test_ip(to));
+	assert_non_null(n);
+	ipoib_wait_drop(ip, &n->waiting, IPOIB_DROP_LINK);
+	lock_release(&ip->lock);
+}
+
+static u64 now_ns = NS_PER_S;
+
+static u64 test_now(void)
+{
+	return now_ns;
+}
+
+/* It does not answer, or its path does not come. */
+static void wait_refused(u32 to)
+{
+	fill(to);
+	for (u32 i = 0; i <= IPOIB_ASKS; i++) {
+		now_ns += IPOIB_AGAIN_NS;
+		lock_acquire(&ip->lock);
+		ipoib_neigh_tick(ip, now_ns);
+		lock_release(&ip->lock);
+	}
+	ipoib_neigh_refuse(ip);
+}
+
+static void wait_until_there_is_a_path(u32 to)
+{
+	struct ipoib_neigh *n;
+
+	no_path = true;
+	fill(to);
+	assert_true(test_learn(to, true));
+	no_path = false;
+	lock_acquire(&ip->lock);
+	n = ipoib_neigh_find(ip, test_ip(to));
+	assert_non_null(n);
+	ipoib_neigh_push(ip, n);
+	lock_release(&ip->lock);
+	assert_int_equal(test_waits(to), 0);
+	lock_acquire(&ip->lock);
+	ipoib_neigh_end(ip);
+	lock_release(&ip->lock);
+}
+
+static void wait__gives_its_places_back(void **state) NO_THREAD_SAFETY
+{
+	static const struct {
+		void (*pass)(u32 to);
+		u32 *counter;
+	} ways[] = {
+		{ wait_dropped, &drops[IPOIB_DROP_LINK] },
+		{ wait_refused, &refusals },
+		{ wait_until_there_is_a_path, &posts },
+		{ wait_delivered, &posts },
+	};
+
+	(void)state;
+	clock_set_source(test_now);
+	for (u32 i = 0; i < ARRAY_LEN(ways); i++) {
+		for (u32 k = 0; k < 2 * IPOIB_WAITING_ALL / IPOIB_WAITING; k++) {
+			u32 before = *ways[i].counter;
+
+			ways[i].pass(7);
+			assert_int_equal(*ways[i].counter, before + IPOIB_WAITING);
+			assert_int_equal(test_waits(7), 0);
+		}
+	}
+	assert_int_equal(drops[IPOIB_DROP_ROOM], 0);
+}
+
 static void table__is_full_of_who_only_asked(void **state) NO_THREAD_SAFETY
 {
 	(void)state;
@@ -218,6 +341,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(wait__is_bounded_and_the_oldest_gives_way,
 						bed_open, bed_close),
+		cmocka_unit_test_setup_teardown(wait__gives_its_places_back, bed_open, bed_close),
 		cmocka_unit_test_setup_teardown(table__is_full_of_who_only_asked, bed_open,
 						bed_close),
 		cmocka_unit_test_setup_teardown(table__is_full_of_who_answered, bed_open,
