@@ -222,6 +222,39 @@ static void mig__answers_come_by_the_other_way(void **state)
 	mig_close(&m);
 }
 
+/* An acknowledgement that finds no room on the old way goes by the new one as soon as that is used,
+ * without another request. */
+static void mig__sends_what_is_owed(void **state)
+{
+	static struct mig m;
+	struct net_side *s = m.net.side;
+	u32 acks;
+
+	mig_open_armed(&m, 0);
+	acks = watch_count(&m.watch, 1, OP(ACK));
+	m.net.cfg.room[0] = 1; /* the first acknowledgement's */
+	for (u32 i = 0; i < 2; i++) {
+		struct ibv_sge sge;
+		struct ibv_send_wr wr = net_wr(&sge, &s[0], IBV_WR_SEND, i, 0, MTU);
+
+		net_post_recv(&s[1], m.qp[1], i, FAR, MTU);
+		net_post(m.qp[0], &wr);
+		net_run(&m.net, DELAY_NS / 2);
+	}
+	net_run(&m.net, DELAY_NS / 2);
+	for (u32 i = 0; i < 2; i++)
+		assert_int_equal(net_wc(&s[1].recv_cq).status, IBV_WC_SUCCESS);
+	assert_int_equal(watch_count(&m.watch, 1, OP(ACK)), acks + 1);
+	m.net.cfg.room[0] = 0;
+	m.net.cut[0] = true;
+	assert_int_equal(mig_modify(&m, 1, IBV_MIG_MIGRATED), 0);
+	assert_int_equal(watch_count(&m.watch, 1, OP(ACK)), acks + 2);
+	net_run(&m.net, 2 * DELAY_NS);
+	for (u32 i = 0; i < 2; i++)
+		assert_int_equal(net_wc(&s[0].send_cq).status, IBV_WC_SUCCESS);
+	mig_close(&m);
+}
+
 static void mig__moves_at_the_consumers_wish(void **state)
 {
 	static struct mig m;
@@ -373,6 +406,7 @@ int main(void)
 		cmocka_unit_test(mig__moves_when_retries_are_used_up),
 		cmocka_unit_test(mig__sends_the_lost_ones_at_once),
 		cmocka_unit_test(mig__answers_come_by_the_other_way),
+		cmocka_unit_test(mig__sends_what_is_owed),
 		cmocka_unit_test(mig__moves_at_the_consumers_wish),
 		cmocka_unit_test(mig__moves_back_and_forth),
 		cmocka_unit_test(mig__unarmed_ends_fail),
