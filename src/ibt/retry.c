@@ -364,7 +364,7 @@ static void retry_answer_taken(struct ibt_qp *qp, struct send_wqe *w, u32 bytes)
 	if (all) {
 		w->answered = true;
 		qp->req.rx_offset = 0;
-		finish_request(qp, w);
+		finish_answered(qp, w);
 	}
 	if (!qp_sends(qp))
 		return;
