@@ -400,6 +400,133 @@ static void pma__counters_count_and_are_cleared(void **state)
 	bed_end(&b);
 }
 
+/* Where PortCounters and PortCountersExtended have each counter, and the bit that selects it.
+ * IBA vol 1, 16.1.3.5 and 16.1.4.11. */
+struct pma_place {
+	u32 which; /* enum fabric_error */
+	u8 at, bits, shift;
+	u8 select_at;
+	u16 select;
+};
+
+static const struct pma_place pma_error_places[] = {
+	{ FABRIC_ERR_SYMBOL, 4, 16, 0, 2, 1 << 0 },
+	{ FABRIC_ERR_LINK_RECOVERY, 6, 8, 0, 2, 1 << 1 },
+	{ FABRIC_ERR_LINK_DOWNED, 7, 8, 0, 2, 1 << 2 },
+	{ FABRIC_ERR_RCV, 8, 16, 0, 2, 1 << 3 },
+	{ FABRIC_ERR_RCV_PHYSICAL, 10, 16, 0, 2, 1 << 4 },
+	{ FABRIC_ERR_RCV_SWITCH_RELAY, 12, 16, 0, 2, 1 << 5 },
+	{ FABRIC_ERR_XMIT_DISCARDS, 14, 16, 0, 2, 1 << 6 },
+	{ FABRIC_ERR_XMIT_CONSTRAINT, 16, 8, 0, 2, 1 << 7 },
+	{ FABRIC_ERR_RCV_CONSTRAINT, 17, 8, 0, 2, 1 << 8 },
+	{ FABRIC_ERR_LOCAL_INTEGRITY, 19, 4, 4, 2, 1 << 9 },
+	{ FABRIC_ERR_BUFFER_OVERRUN, 19, 4, 0, 2, 1 << 10 },
+	{ FABRIC_ERR_VL15_DROPPED, 22, 16, 0, 2, 1 << 11 },
+	{ FABRIC_ERR_XMIT_WAIT, 40, 32, 0, 17, 1 << 0 },
+};
+
+static u32 pma_get(const struct fabric_mad *m, const struct pma_place *p)
+{
+	const u8 *at = m->mad + MAD_DATA + p->at;
+
+	return p->bits == 32   ? wire_get32(at)
+	       : p->bits == 16 ? wire_get16(at)
+	       : p->bits == 8  ? *at
+			       : *at >> p->shift & 15;
+}
+
+/* All counters but those that are 0 by now have values of their own. */
+static void pma_expect_errors(u16 lid, u32 cleared)
+{
+	u8 d[MAD_PM_DATA] = { 0, 1 };
+	const struct fabric_mad *m = sm_perf(&b, sm_port, lid, METHOD_GET, 0x12, d);
+
+	for (u32 i = 0; i < ARRAY_LEN(pma_error_places); i++)
+		assert_int_equal(pma_get(m, &pma_error_places[i]), i < cleared ? 0 : i + 2);
+}
+
+static void pma__each_error_has_its_field(void **state)
+{
+	u32 port;
+	u16 lid;
+
+	(void)state;
+	star_up();
+	port = bed_port(&b, 2, 1);
+	lid = b.f->port[port].lid;
+	for (u32 i = 0; i < FABRIC_ERRORS; i++) {
+		fabric_store(b.f->counters.port[port].errors[i], 0);
+		assert_int_equal(pma_error_places[i].which, i);
+		assert_int_equal(fabric_port_error(b.f, port, (enum fabric_error)i, i + 2), 0);
+	}
+	pma_expect_errors(lid, 0);
+	for (u32 i = 0; i < FABRIC_ERRORS; i++) {
+		u8 d[MAD_PM_DATA] = { 0, 1 };
+
+		wire_put16(d + pma_error_places[i].select_at, pma_error_places[i].select);
+		assert_int_equal(sm_status(sm_perf(&b, sm_port, lid, METHOD_SET, 0x12, d)), 0);
+		pma_expect_errors(lid, i + 1);
+	}
+	bed_end(&b);
+}
+
+/* A few MADs have been counted beside them. */
+static void pma__each_sum_has_its_field(void **state)
+{
+	enum { SLACK = 5000 };
+	static const u64 sums[] = { 1000000, 2000000, 3000000, 4000000,
+				    3000000 - 50000, 4000000 - 60000, 50000, 60000 };
+	u8 d[MAD_PM_DATA] = { 0, 1 };
+	struct fabric_port_counters *p;
+	const struct fabric_mad *m;
+	struct fabric_counts n;
+	u16 lid;
+
+	(void)state;
+	star_up();
+	p = &b.f->counters.port[bed_port(&b, 2, 1)];
+	lid = b.f->port[bed_port(&b, 2, 1)].lid;
+	p->xmit_bytes = 4 * sums[0];
+	p->rcv_bytes = 4 * sums[1];
+	p->xmit_packets = sums[2];
+	p->rcv_packets = sums[3];
+	p->mcast_xmit_packets = sums[6];
+	p->mcast_rcv_packets = sums[7];
+	m = sm_perf(&b, sm_port, lid, METHOD_GET, 0x12, d);
+	for (u32 i = 0; i < 4; i++)
+		assert_in_range(wire_get32(m->mad + MAD_DATA + 24 + 4 * i), sums[i],
+				sums[i] + SLACK);
+	m = sm_perf(&b, sm_port, lid, METHOD_GET, 0x1d, d);
+	for (u32 i = 0; i < 8; i++)
+		assert_in_range(wire_get64(m->mad + MAD_DATA + 8 + 8 * i), sums[i],
+				sums[i] + SLACK);
+	/* and so it is to the host's /sys */
+	assert_int_equal(fabric_pma_read(b.f, bed_port(&b, 2, 1), &n), 0);
+	assert_in_range(n.xmit_bytes, 4 * sums[0], 4 * sums[0] + 4 * SLACK);
+	assert_in_range(n.rcv_bytes, 4 * sums[1], 4 * sums[1] + 4 * SLACK);
+	assert_in_range(n.xmit_packets, sums[2], sums[2] + SLACK);
+	assert_in_range(n.rcv_packets, sums[3], sums[3] + SLACK);
+	assert_in_range(n.mcast_xmit_packets, sums[6], sums[6] + SLACK);
+	assert_in_range(n.mcast_rcv_packets, sums[7], sums[7] + SLACK);
+	for (u32 i = 0; i < 8; i++) {
+		wire_put16(d + 2, (u16)(1 << i));
+		m = sm_perf(&b, sm_port, lid, METHOD_SET, 0x1d, d);
+		for (u32 k = 0; k < 8; k++)
+			assert_in_range(wire_get64(m->mad + MAD_DATA + 8 + 8 * k),
+					k <= i ? 0 : sums[k], k <= i ? SLACK : sums[k] + SLACK);
+		wire_put16(d + 2, (u16)(1 << (12 + i % 4)));
+		m = sm_perf(&b, sm_port, lid, METHOD_SET, 0x12, d);
+		for (u32 k = 0; k < 4; k++)
+			assert_in_range(wire_get32(m->mad + MAD_DATA + 24 + 4 * k),
+					k <= i ? 0 : sums[k], k <= i ? SLACK : sums[k] + SLACK);
+	}
+	assert_int_equal(fabric_pma_read(b.f, bed_port(&b, 2, 1), &n), 0);
+	assert_in_range(n.xmit_bytes + n.rcv_bytes + n.xmit_packets + n.rcv_packets +
+				n.mcast_xmit_packets + n.mcast_rcv_packets,
+			0, 12 * SLACK);
+	bed_end(&b);
+}
+
 static void route__partition_vl_and_link_decide(void **state)
 {
 	struct fabric_path path;
@@ -444,6 +571,8 @@ int main(void)
 		cmocka_unit_test(smi__a_switch_that_is_a_manager),
 		cmocka_unit_test(sma__one_vendors_speeds),
 		cmocka_unit_test(pma__counters_count_and_are_cleared),
+		cmocka_unit_test(pma__each_error_has_its_field),
+		cmocka_unit_test(pma__each_sum_has_its_field),
 		cmocka_unit_test(route__partition_vl_and_link_decide),
 	};
 
