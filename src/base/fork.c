@@ -7,11 +7,13 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static struct {
 	struct lock lock;
 	struct list_head parts GUARDED_BY(lock); /* by rank */
 	bool watched FIXED; /* set by the constructor */
+	u32 forks FIXED;    /* fork_mark.forks of this process; a child has one thread */
 } fork_all = { .parts = LIST_HEAD_INIT(fork_all.parts) };
 
 void fork_add(struct fork_part *part)
@@ -30,6 +32,16 @@ void fork_add(struct fork_part *part)
 bool fork_is_watched(void)
 {
 	return fork_all.watched;
+}
+
+struct fork_mark fork_mark_here(void)
+{
+	return (struct fork_mark){ getpid(), fork_all.forks };
+}
+
+bool fork_is_marked_here(const struct fork_mark *mark)
+{
+	return mark->pid == getpid() && mark->forks == fork_all.forks;
 }
 
 static void fork_call(void (*fn)(void))
@@ -64,6 +76,7 @@ static void fork_after(void) NO_THREAD_SAFETY
 
 static void fork_child(void) NO_THREAD_SAFETY
 {
+	fork_all.forks++;
 	for (struct list_head *at = fork_all.parts.prev; at != &fork_all.parts; at = at->prev) {
 		struct fork_part *part = list_entry(at, struct fork_part, node);
 

@@ -22,6 +22,8 @@
 #ifndef BASE_FORK_H
 #define BASE_FORK_H
 
+#include <sys/types.h>
+
 #include "base/list.h"
 #include "base/lock.h"
 
@@ -99,6 +101,17 @@ struct fork_part {
 	void (*child)(void);
 	struct list_head node;
 } OWNED_BY(fork_all.lock);
+
+/* The process that has made an object. Its number alone does not tell it from a forked child: both
+ * may have the same one, in two namespaces of process numbers. */
+struct fork_mark {
+	pid_t pid;
+	u32 forks; /* that lie between this process and the one that has loaded the library */
+} FIXED;
+
+struct fork_mark fork_mark_here(void);
+/* Tells whether this process has set the mark: false in a forked child of that process. */
+bool fork_is_marked_here(const struct fork_mark *mark);
 
 /* A constructor's call, by the macros below. */
 AV_EXPORT void fork_add(struct fork_part *part);

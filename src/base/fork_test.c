@@ -1,5 +1,6 @@
 /* fork_test.c: parts by rank, and both kinds of locks. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 
 #include "base/fork.h"
 
-enum { FORKS = 200, CHILD_SECONDS = 60 };
+enum { FORKS = 200, CHILD_SECONDS = 60, SKIPPED = 77 };
 
 static char test_order[32];
 
@@ -131,12 +132,55 @@ static void fork_makes_anew__fork_does_not_wait(void **state) NO_THREAD_SAFETY
 	lock_release(&anew_lock);
 }
 
+static struct fork_mark mark;
+
+static int mark_is_here(void)
+{
+	return fork_is_marked_here(&mark);
+}
+
+static int mark_of_grandchild(void)
+{
+	if (getpid() != 1 || unshare(CLONE_NEWPID) != 0)
+		return SKIPPED;
+	mark = fork_mark_here();
+	return mark_is_here() ? WEXITSTATUS(test_child(mark_is_here)) : 2;
+}
+
+static int mark_in_namespace(void)
+{
+	if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
+		return SKIPPED;
+	return WEXITSTATUS(test_child(mark_of_grandchild));
+}
+
+static void fork_mark__is_not_the_childs(void **state)
+{
+	mark = fork_mark_here();
+	assert_true(mark_is_here());
+	assert_int_equal(test_child(mark_is_here), 0);
+}
+
+/* Parent and child are process 1 of their namespaces. */
+static void fork_mark__is_not_the_childs_of_the_same_number(void **state)
+{
+	int status = test_child(mark_in_namespace);
+
+	if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED) {
+		print_message("SKIPPED: no namespace of processes to be had\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fork__runs_parts_by_rank),
 		cmocka_unit_test(fork_takes__child_finds_the_state_whole),
 		cmocka_unit_test(fork_makes_anew__fork_does_not_wait),
+		cmocka_unit_test(fork_mark__is_not_the_childs),
+		cmocka_unit_test(fork_mark__is_not_the_childs_of_the_same_number),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

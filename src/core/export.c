@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/fork.h"
 #include "base/lock.h"
 #include "base/memfile.h"
 #include "core/export.h"
@@ -23,7 +24,7 @@ enum { EXPORT_BYTES = EXPORT_HEAD + EXPORT_ENTRIES * sizeof(struct export_entry)
 struct ib_export {
 	struct lock lock;
 	u8 *file FIXED; /* the one writable map; a forked child does not have it */
-	pid_t pid FIXED;
+	struct fork_mark owner FIXED;
 	u32 used GUARDED_BY(lock); /* entries that have ever been in use; they lie in front */
 	u32 free_count GUARDED_BY(lock);
 	u16 free[EXPORT_ENTRIES] GUARDED_BY(lock); /* of those, the ones that are not now */
@@ -32,7 +33,7 @@ struct ib_export {
 /* In a forked child the file is the parent's. */
 static bool export_is_ours(const struct ib_export *e)
 {
-	return e && e->pid == getpid();
+	return e && fork_is_marked_here(&e->owner);
 }
 
 static struct export_head *export_head(const struct ib_export *e)
@@ -80,7 +81,7 @@ static int export_open(struct ib_export *e)
 
 	if (fd < 0)
 		return fd;
-	e->pid = getpid();
+	e->owner = fork_mark_here();
 	e->file = export_map(fd);
 	if (e->file)
 		return fd;
@@ -121,7 +122,7 @@ void ib_export_begin(struct ib_export *e, const char *place, u64 guid)
 		return;
 	h = export_head(e);
 	lock_acquire(&e->lock);
-	h->pid = e->pid;
+	h->pid = e->owner.pid;
 	h->guid = guid;
 	memcpy(h->place, place, strnlen(place, EXPORT_PLACE - 1));
 	/* Behind the rest; importers, which read the file, have no order of their own: a head that

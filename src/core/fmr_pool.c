@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cond.h"
+#include "base/fork.h"
 #include "base/thread.h"
 #include "core/core_priv.h"
 
@@ -39,7 +40,7 @@ struct ib_fmr_pool {
 	u32 done ATOMIC_ONLY;    /* cleanings that have been; flushers wait for it to change */
 	u32 all ATOMIC_ONLY;     /* the next cleaning is a flush: of all that is mapped */
 	u32 stop ATOMIC_ONLY;    /* the thread is to end */
-	pid_t owner FIXED;  /* the process that has the thread */
+	struct fork_mark owner FIXED; /* the process that has the thread */
 	pthread_t thread FIXED;
 };
 
@@ -183,7 +184,7 @@ static void pool_wait_done(struct ib_fmr_pool *pool, u32 ticket)
 /* A forked child has the pool but not its thread. */
 static bool pool_has_thread(const struct ib_fmr_pool *pool)
 {
-	return pool->owner == getpid();
+	return fork_is_marked_here(&pool->owner);
 }
 
 int ib_flush_fmr_pool(struct ib_fmr_pool *pool)
@@ -378,7 +379,7 @@ static struct ib_fmr_pool *pool_alloc(struct ib_pd *pd, const struct ib_fmr_pool
 	pool->watermark = MAX(params->dirty_watermark, 1);
 	pool->flush_function = params->flush_function;
 	pool->flush_arg = params->flush_arg;
-	pool->owner = getpid();
+	pool->owner = fork_mark_here();
 	return pool;
 }
 

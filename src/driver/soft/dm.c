@@ -18,13 +18,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/memfile.h"
 #include "driver/soft/soft.h"
 
 enum { DM_UNIT = 4, DM_ALIGN_MAX = 12, DM_PAGE = 4096, DM_PAGES = SOFT_DM_BYTES / DM_PAGE };
 
 struct dm_pool {
-	pid_t pid FIXED; /* a forked child makes a pool of its own */
+	struct fork_mark owner FIXED; /* a forked child makes a pool of its own */
 	u8 *base FIXED;
 	u8 used[DM_PAGES] ATOMIC_ONLY;
 };
@@ -63,7 +64,7 @@ static struct dm_pool *dm_pool; /* atomic */
 
 static bool dm_pool_is_ours(const struct dm_pool *pool)
 {
-	return pool != NULL && pool->pid == getpid();
+	return pool != NULL && fork_is_marked_here(&pool->owner);
 }
 
 static struct dm_pool *dm_pool_make(void)
@@ -77,7 +78,7 @@ static struct dm_pool *dm_pool_make(void)
 		free(pool);
 		return NULL;
 	}
-	pool->pid = getpid();
+	pool->owner = fork_mark_here();
 	pool->base = base;
 	return pool;
 }
