@@ -11,6 +11,7 @@
 
 #include "base/limit.h"
 #include "base/log.h"
+#include "base/process_test.h"
 
 /* So large that nothing meets them. */
 enum { TEST_AS = 0, TEST_DATA = 1, TEST_FSIZE = 2 };
@@ -61,37 +62,34 @@ static void limit_behind__thread_may_lack_address_space(void **state)
 	assert_ptr_equal(strstr(limit_behind(EAGAIN, text), "RLIMIT_AS is 1125899906842624"), text);
 }
 
-/* Reads what `limit_say` writes to standard error. */
-static void test_hear(pid_t *said, int err, char *text, size_t size)
-{
-	int ends[2], before = dup(STDERR_FILENO);
-	ssize_t n;
+/* What is said, and by whom. */
+struct saying {
+	pid_t said;
+	int err;
+};
 
-	assert_int_equal(pipe(ends), 0);
-	dup2(ends[1], STDERR_FILENO);
-	limit_say(said, "test", "no thing", err);
-	dup2(before, STDERR_FILENO);
-	close(before);
-	close(ends[1]);
-	n = read(ends[0], text, size - 1);
-	text[n > 0 ? n : 0] = '\0';
-	close(ends[0]);
+static void test_say(void *arg)
+{
+	struct saying *s = arg;
+
+	limit_say(&s->said, "test", "no thing", s->err);
 }
 
 static void limit_say__unasked_once(void **state)
 {
-	pid_t said = 0;
+	struct saying s = { .err = -ENFILE };
 	char text[512];
 
 	if (log_level_get() != LOG_NONE)
 		skip();
-	test_hear(&said, -ENFILE, text, sizeof(text));
+	hear(test_say, &s, text, sizeof(text));
 	assert_non_null(strstr(text, "error: test: no thing: Too many open files in system\n"));
-	test_hear(&said, -ENFILE, text, sizeof(text));
+	hear(test_say, &s, text, sizeof(text));
 	assert_string_equal(text, "");
-	said = getppid(); /* a forked child says it anew */
+	s.said = getppid(); /* a forked child says it anew */
 	test_set(TEST_AS, test_large);
-	test_hear(&said, -ENOMEM, text, sizeof(text));
+	s.err = -ENOMEM;
+	hear(test_say, &s, text, sizeof(text));
 	assert_non_null(strstr(text, ": Cannot allocate memory (RLIMIT_AS is 1125899906842624)\n"));
 }
 

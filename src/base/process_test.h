@@ -1,5 +1,5 @@
-/* process_test.h: what tests ask of processes: what became of a child, and what their own one has
- * open.
+/* process_test.h: what tests ask of processes: what became of a child, what their own one has open
+ * and what it says.
  */
 #ifndef BASE_PROCESS_TEST_H
 #define BASE_PROCESS_TEST_H
@@ -32,6 +32,23 @@ static inline int in_child(int (*fn)(void))
 	if (child == 0)
 		_exit(fn());
 	return child_verdict(child);
+}
+
+/* Reads what `fn` writes to standard error. */
+static inline void hear(void (*fn)(void *arg), void *arg, char *text, size_t size)
+{
+	int ends[2], before = dup(STDERR_FILENO);
+	ssize_t n;
+
+	assert_int_equal(pipe(ends), 0);
+	dup2(ends[1], STDERR_FILENO);
+	fn(arg);
+	dup2(before, STDERR_FILENO);
+	close(before);
+	close(ends[1]);
+	n = read(ends[0], text, size - 1);
+	text[n > 0 ? n : 0] = '\0';
+	close(ends[0]);
 }
 
 /* How many descriptors are open, and a constant more. */

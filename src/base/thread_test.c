@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/cond.h"
+#include "base/process_test.h"
 #include "base/thread.h"
 #include "base/work.h"
 
@@ -59,24 +60,7 @@ static void test_wake(void)
 	wakes++;
 }
 
-/* Reads what `fn` writes to standard error. */
-static void test_hear(void (*fn)(void), char *text, size_t size)
-{
-	int ends[2], before = dup(STDERR_FILENO);
-	ssize_t n;
-
-	assert_int_equal(pipe(ends), 0);
-	dup2(ends[1], STDERR_FILENO);
-	fn();
-	dup2(before, STDERR_FILENO);
-	close(before);
-	close(ends[1]);
-	n = read(ends[0], text, size - 1);
-	text[n > 0 ? n : 0] = '\0';
-	close(ends[0]);
-}
-
-static void test_begin_three(void)
+static void test_begin_three(void *arg)
 {
 	struct thread one = THREAD_INIT("test/vec1", THREAD_STACK, test_run, NULL),
 		      two = THREAD_INIT("test/vec22", THREAD_STACK, test_run, NULL),
@@ -97,12 +81,12 @@ static void thread_begin__says_each_kind_once(void **state)
 	const char *vec;
 
 	refused = true;
-	test_hear(test_begin_three, text, sizeof(text));
+	hear(test_begin_three, NULL, text, sizeof(text));
 	vec = strstr(text, "test/vec1:");
 	assert_non_null(vec);
 	assert_null(strstr(text, "test/vec22"));
 	assert_non_null(strstr(text, "test/other: Resource temporarily unavailable"));
-	test_hear(test_begin_three, text, sizeof(text));
+	hear(test_begin_three, NULL, text, sizeof(text));
 	assert_string_equal(text, "");
 	refused = false;
 	assert_int_equal(thread_begin(&t), 0);
@@ -113,7 +97,7 @@ static void thread_begin__says_each_kind_once(void **state)
 
 static struct thread late = THREAD_INIT("test/late", THREAD_STACK, test_run, NULL);
 
-static void test_begin_space(void)
+static void test_begin_space(void *arg)
 {
 	struct thread t = THREAD_INIT("test/space", THREAD_STACK, test_run, NULL);
 
@@ -131,13 +115,13 @@ static void thread_begin__names_the_address_space(void **state)
 	low.rlim_cur = MIN((rlim_t)1 << 50, before.rlim_max);
 	assert_int_equal(setrlimit(RLIMIT_AS, &low), 0);
 	refused = true;
-	test_hear(test_begin_space, text, sizeof(text));
+	hear(test_begin_space, NULL, text, sizeof(text));
 	refused = false;
 	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
 	assert_non_null(strstr(text, "test/space: Resource temporarily unavailable (RLIMIT_AS "));
 }
 
-static void test_begin_late(void)
+static void test_begin_late(void *arg)
 {
 	thread_begin_later(&late);
 	thread_begin_later(&late);
@@ -151,7 +135,7 @@ static void thread_begin_later__asks_again(void **state)
 
 	thread_on_waiting(test_wake);
 	refused = true;
-	test_hear(test_begin_late, text, sizeof(text));
+	hear(test_begin_late, NULL, text, sizeof(text));
 	assert_non_null(strstr(text, "test/late"));
 	assert_int_equal(wakes, woken + 1);
 	assert_int_equal(thread_wait_ms(-1), THREAD_AGAIN_MS);
@@ -176,7 +160,7 @@ static void test_work(struct work *w)
 	test_has_run();
 }
 
-static void test_push(void)
+static void test_push(void *arg)
 {
 	assert_int_equal(work_queue_begin(&queue), -EAGAIN);
 	work_push(&work);
@@ -191,7 +175,7 @@ static void work_push__waits_for_a_thread(void **state)
 	work_queue_init(&queue, "test/queue", false);
 	work_init(&work, &queue, test_work);
 	refused = true;
-	test_hear(test_push, text, sizeof(text));
+	hear(test_push, NULL, text, sizeof(text));
 	assert_non_null(strstr(text, "test/queue"));
 	assert_int_equal(ran, before);
 	refused = false;
