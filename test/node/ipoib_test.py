@@ -158,7 +158,9 @@ class IPoIB(Bed):
             if "Connection refused" not in out:
                 break
             time.sleep(0.05)
-        return json.loads(out)["end"]
+        said = json.loads(out)
+        self.assertNotIn("error", said)
+        return said["end"]
 
     def up(self, *words, hosts=3):
         self.fabric("up", "--topology", "star:3", *words)
