@@ -303,21 +303,28 @@ static void rdma_connect__is_rejected_without_a_listener(void **state)
 /* The port's next listener comes a moment after the request. */
 static void rdma_connect__waits_for_a_listener_of_this_host(void **state)
 {
-	struct ends e;
-	int port;
+	static const struct {
+		enum rdma_port_space ps;
+		size_t room; /* of its private data */
+	} rows[] = { { RDMA_PS_TCP, 56 }, { RDMA_PS_UDP, 180 } };
 
-	make_listener(&e, RDMA_PS_TCP);
-	port = ntohs(rdma_get_src_port(e.listener));
-	make_client(&e, RDMA_PS_TCP);
-	make_qp(e.client);
-	destroy(e.listener);
-	request(&e);
-	assert_int_equal(rdma_create_id(channel, &e.listener, &e, RDMA_PS_TCP), 0);
-	assert_int_equal(rdma_bind_addr(e.listener, local(port)), 0);
-	usleep(2000);
-	assert_int_equal(rdma_listen(e.listener, 8), 0);
-	e.server = take_request(&e, "from the client", 56);
-	destroy_all(&e);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct ends e;
+		int port;
+
+		make_listener(&e, rows[i].ps);
+		port = ntohs(rdma_get_src_port(e.listener));
+		make_client(&e, rows[i].ps);
+		make_qp(e.client);
+		destroy(e.listener);
+		request(&e);
+		assert_int_equal(rdma_create_id(channel, &e.listener, &e, rows[i].ps), 0);
+		assert_int_equal(rdma_bind_addr(e.listener, local(port)), 0);
+		usleep(2000);
+		assert_int_equal(rdma_listen(e.listener, 8), 0);
+		e.server = take_request(&e, "from the client", rows[i].room);
+		destroy_all(&e);
+	}
 }
 
 /* Requests that the application has not taken end with the listener. */
@@ -338,6 +345,38 @@ static void rdma_destroy_id__refuses_requests_that_wait(void **state)
 	e.listener = NULL;
 	event = event_of(channel, RDMA_CM_EVENT_REJECTED);
 	assert_ptr_equal(event->id, e.client);
+	rdma_ack_cm_event(event);
+	destroy_all(&e);
+	rdma_destroy_event_channel(other);
+}
+
+/* The request's new id, too: its next event comes to where the listener is by now. */
+static void rdma_migrate_id__takes_a_waiting_request_along(void **state)
+{
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct pollfd p = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_TCP);
+	make_client(&e, RDMA_PS_TCP);
+	make_qp(e.client);
+	request(&e);
+	assert_int_equal(poll(&p, 1, EVENT_MS), 1);
+	assert_int_equal(rdma_migrate_id(e.listener, other), 0);
+	assert_int_equal(poll(&p, 1, 0), 0);
+	event = event_of(other, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_ptr_equal(event->listen_id, e.listener);
+	e.server = event->id;
+	assert_ptr_equal(e.server->channel, other);
+	rdma_ack_cm_event(event);
+	make_qp(e.server);
+	assert_int_equal(rdma_accept(e.server, NULL), 0);
+	event = event_of(channel, RDMA_CM_EVENT_ESTABLISHED);
+	assert_ptr_equal(event->id, e.client);
+	rdma_ack_cm_event(event);
+	event = event_of(other, RDMA_CM_EVENT_ESTABLISHED);
+	assert_ptr_equal(event->id, e.server);
 	rdma_ack_cm_event(event);
 	destroy_all(&e);
 	rdma_destroy_event_channel(other);
@@ -637,6 +676,8 @@ int main(void)
 						begin, end),
 		cmocka_unit_test_setup_teardown(rdma_destroy_id__refuses_requests_that_wait, begin,
 						end),
+		cmocka_unit_test_setup_teardown(rdma_migrate_id__takes_a_waiting_request_along,
+						begin, end),
 		cmocka_unit_test_setup_teardown(rdma_connect__finds_the_datagram_queue_pair, begin,
 						end),
 		cmocka_unit_test_setup_teardown(rdma_create_ep__connects_in_calls_that_wait, begin,
