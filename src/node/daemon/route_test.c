@@ -65,9 +65,17 @@ static struct cm_msg a_req(void)
 	return msg;
 }
 
+static struct cm_msg a_sidr_req(void)
+{
+	struct cm_msg msg = { .attr = CM_SIDR_REQ, .tid = 12 };
+
+	msg.sidr_req = (struct cm_sidr_req_msg){ .request_id = THEIR_ID, .service_id = SERVICE };
+	return msg;
+}
+
 static void route__refuses_requests_for_a_service_of_nobody(void **state)
 {
-	struct cm_msg req = a_req(), sidr = { .attr = CM_SIDR_REQ }, answer;
+	struct cm_msg req = a_req(), sidr = a_sidr_req(), answer;
 
 	(void)state;
 	assert_true(ask(&req, &answer, WAIT_MS));
@@ -75,7 +83,6 @@ static void route__refuses_requests_for_a_service_of_nobody(void **state)
 	assert_int_equal(answer.tid, 11);
 	assert_int_equal(answer.rej.remote_id, THEIR_ID);
 	assert_int_equal(answer.rej.reason, CM_REASON_UNKNOWN_SERVICE);
-	sidr.sidr_req = (struct cm_sidr_req_msg){ .request_id = THEIR_ID, .service_id = SERVICE };
 	assert_true(ask(&sidr, &answer, WAIT_MS));
 	assert_int_equal(answer.attr, CM_SIDR_REP);
 	assert_int_equal(answer.sidr_rep.request_id, THEIR_ID);
@@ -127,7 +134,7 @@ static void route__does_not_answer_what_is_damaged(void **state)
 /* The next node knows no listener of a process that has not come back. */
 static void route__is_silent_for_processes_of_an_earlier_node(void **state)
 {
-	struct cm_msg req = a_req(), dreq = { .attr = CM_DREQ }, answer;
+	struct cm_msg req = a_req(), sidr = a_sidr_req(), dreq = { .attr = CM_DREQ }, answer;
 	int survivor = slots_describe(&d->slots);
 	struct flock l = { .l_type = F_WRLCK,
 			   .l_whence = SEEK_SET,
@@ -142,6 +149,7 @@ static void route__is_silent_for_processes_of_an_earlier_node(void **state)
 	assert_false(ask(&req, &answer, QUIET_MS));
 	dreq.dreq = (struct cm_dreq_msg){ .local_id = THEIR_ID, .remote_id = OUR_ID };
 	assert_false(ask(&dreq, &answer, QUIET_MS));
+	assert_false(ask(&sidr, &answer, QUIET_MS));
 	close(survivor); /* it is dead */
 	assert_true(ask(&req, &answer, WAIT_MS));
 	assert_int_equal(d->slots.absent_count, 0);
@@ -342,14 +350,13 @@ static void route__refuses_a_get_that_no_agent_takes(void **state)
 }
 
 /* Its listener comes a moment later, or never. */
-static void route__waits_for_a_listener_that_comes_soon(void **state)
+static void waits_for_a_listener(const struct cm_msg *request)
 {
-	struct cm_msg req = a_req(), answer;
+	struct cm_msg answer;
 	struct notice *n = d->notice;
 	struct listener l;
-	struct node_mad m = make_datagram(&req);
+	struct node_mad m = make_datagram(request);
 
-	(void)state;
 	listener_begin(&l, 5);
 	send_datagram(&m);
 	assert_int_equal(route_next_ns(d), now + HOLD_NS);
@@ -370,7 +377,18 @@ static void route__waits_for_a_listener_that_comes_soon(void **state)
 	assert_int_equal(d->held_count, 0);
 	pass(HOLD_NS);
 	assert_false(other_host_receive(&answer, QUIET_MS));
+	n->chain[notice_chain(SERVICE, UINT64_MAX)] = 0;
+	list_remove(&l.proc.node);
 	listener_end(&l);
+}
+
+static void route__waits_for_a_listener_that_comes_soon(void **state)
+{
+	struct cm_msg req = a_req(), sidr = a_sidr_req();
+
+	(void)state;
+	waits_for_a_listener(&req);
+	waits_for_a_listener(&sidr);
 }
 
 /* So many wait; those beyond are refused at once. */
