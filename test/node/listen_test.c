@@ -116,6 +116,7 @@ static void node_listen__by_the_private_data(void **state)
 static void node_listen__ends_with_the_process(void **state)
 {
 	enum { MANY = 3000 };
+	const u64 masked = SERVICE ^ 0x100000;
 	struct harness a, b;
 	u32 slot[2], found = 0;
 
@@ -123,13 +124,16 @@ static void node_listen__ends_with_the_process(void **state)
 	listener_begin(&b, &slot[1]);
 	for (u64 i = 0; i < MANY; i++)
 		assert_int_equal(node_listen(a.node, SERVICE + i, UINT64_MAX, NULL, slot[0]), 0);
+	assert_int_equal(node_listen(a.node, masked, ~0xffffull, NULL, slot[0]), 0);
 	for (u64 i = 0; i < MANY; i++)
 		assert_int_equal(node_listener_find(b.node, SERVICE + i, any, 0, &found), 0);
+	assert_int_equal(node_listener_find(b.node, masked + 1, any, 0, &found), 0);
 	harness_detach(&a);
 	while (harness_status().attached > 1)
 		usleep(1000);
 	for (u64 i = 0; i < MANY; i++)
 		assert_int_equal(node_listener_find(b.node, SERVICE + i, any, 0, &found), -ENOENT);
+	assert_int_equal(node_listener_find(b.node, masked + 1, any, 0, &found), -ENOENT);
 	assert_int_equal(node_listen(b.node, SERVICE, UINT64_MAX, NULL, slot[1]), 0);
 	harness_detach(&b);
 }
