@@ -96,22 +96,23 @@ int fabric_port_error(struct fabric *f, u32 port, enum fabric_error which, u32 n
 	return 0;
 }
 
-void fabric_set_issm(struct fabric *f, u32 port, bool on)
+bool fabric_set_issm(struct fabric *f, u32 port, bool on)
 {
 	bool outermost;
 	u32 caps;
 
 	if (!command_is_home(f, port))
-		return;
+		return false;
 	caps = f->port[port].cap_mask & ~(u32)FABRIC_CAP_SM;
 	caps |= on ? FABRIC_CAP_SM : 0;
 	if (caps == f->port[port].cap_mask)
-		return;
+		return false;
 	outermost = fabric_enter(f);
 	fabric_port_begin(f, port)->cap_mask = caps;
 	fabric_port_end(f, port);
 	trap_raise(f, port, FABRIC_TRAP_144);
 	fabric_leave(f, outermost);
+	return true;
 }
 
 int fabric_set_description(struct fabric *f, u32 node, const char *desc)

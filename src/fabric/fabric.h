@@ -141,8 +141,9 @@ void fabric_send(struct fabric *f, u32 port, const struct fabric_mad *m);
 u64 fabric_due_ns(const struct fabric *f);
 void fabric_tick(struct fabric *f);
 
-/* Whether software at a CA's port, or a switch's port 0, is a subnet manager: IsSM of PortInfo. */
-void fabric_set_issm(struct fabric *f, u32 port, bool on);
+/* Whether software at a CA's port, or a switch's port 0, is a subnet manager: IsSM of PortInfo.
+ * Returns whether that is new. */
+bool fabric_set_issm(struct fabric *f, u32 port, bool on);
 /* Replaces a node's description; at most FABRIC_DESC bytes of it. -EINVAL: no such node. */
 int fabric_set_description(struct fabric *f, u32 node, const char *desc);
 

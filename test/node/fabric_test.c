@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -370,7 +371,24 @@ static void fabric__survives_the_node(void **state)
 	harness_detach(&b.h);
 }
 
-/* The IsSM bit of the guest's port becomes `on` in time. */
+/* cap_mask of the first port, as the host's /sys shows it. */
+static u32 host_cap_mask(const char *host)
+{
+	char path[256], text[32] = "";
+	int fd, n;
+
+	n = snprintf(path, sizeof(path),
+		     "%s/anyverbs/%s-fabric/hosts/%s/sys/class/infiniband/ib0/ports/1/cap_mask",
+		     getenv("XDG_RUNTIME_DIR"), getenv("ANYVERBS_NODE"), host);
+	assert_in_range(n, 1, sizeof(path) - 1);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_true(read(fd, text, sizeof(text) - 1) > 0);
+	close(fd);
+	return (u32)strtoul(text, NULL, 0);
+}
+
+/* The IsSM bit of the guest's port on h1 becomes `on` in time, on the map and in /sys. */
 static bool guest_sm(const struct guest *g, bool on)
 {
 	u64 deadline = clock_now_ns() + HARNESS_PATIENCE_NS;
@@ -378,7 +396,7 @@ static bool guest_sm(const struct guest *g, bool on)
 
 	do {
 		assert_int_equal(fabric_port_read(&g->f->view, g->port, &p), 0);
-		if (((p.cap_mask & 2) != 0) == on)
+		if (((p.cap_mask & 2) != 0) == on && host_cap_mask("h1") == p.cap_mask)
 			return true;
 		(void)poll(NULL, 0, 1);
 	} while (clock_now_ns() < deadline);
@@ -417,6 +435,27 @@ static void fabric__subnet_manager_while_open(void **state)
 	harness_detach(&a.h);
 }
 
+/* A subnet manager that dies with its node is none's: the next node clears what it left. */
+static void fabric__subnet_manager_dies_with_the_node(void **state)
+{
+	struct guest a, b;
+	int fd;
+
+	assert_int_equal(fabric_up("star:2"), 0);
+	guest_enter(&a, "h1");
+	guest_enter(&b, "h1");
+	assert_int_equal(node_fabric_issm(a.f, a.port, &fd), 0);
+	assert_true(guest_sm(&b, true));
+	harness_kill_daemon();
+	harness_detach(&a.h);
+	close(fd);
+	(void)harness_wait_event(&b.h, NODE_EVENT_LOST);
+	assert_int_equal(node_recover(b.h.node), 0);
+	assert_true(guest_sm(&b, true));
+	assert_true(guest_sm(&b, false));
+	harness_detach(&b.h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -432,6 +471,8 @@ int main(void)
 						fabric_teardown),
 		cmocka_unit_test_setup_teardown(fabric__subnet_manager_while_open, fabric_setup,
 						fabric_teardown),
+		cmocka_unit_test_setup_teardown(fabric__subnet_manager_dies_with_the_node,
+						fabric_setup, fabric_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

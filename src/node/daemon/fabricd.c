@@ -227,6 +227,13 @@ void fabricd_down(struct daemon *d, bool keep)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
+static void fabricd_clear_orphan(struct fabricd *f, u32 port)
+{
+	if (!smhold_has(f, port) && !smd_is_at(f->smd, port) &&
+	    fabric_set_issm(f->fabric, port, false))
+		hosttree_changed(f, port, 0);
+}
+
 /* Subnet managers that have not come back have died with the node, or soon after. */
 static void fabricd_clear_orphans(struct daemon *d)
 {
@@ -237,9 +244,7 @@ static void fabricd_clear_orphans(struct daemon *d)
 		if (fabric_node_read(v, i, &n) < 0 || n.type != FABRIC_CA)
 			continue;
 		for (u32 k = 1; k <= n.ports; k++)
-			if (!smhold_has(d->fabric, n.first_port + k) &&
-			    !smd_is_at(d->fabric->smd, n.first_port + k))
-				fabric_set_issm(d->fabric->fabric, n.first_port + k, false);
+			fabricd_clear_orphan(d->fabric, n.first_port + k);
 	}
 	d->fabric->orphans_until_ns = UINT64_MAX;
 }
