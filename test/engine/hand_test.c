@@ -852,6 +852,160 @@ static void hand__a_duplicate_of_other_memory_is_dropped(void **state)
 	hand_close();
 }
 
+/* ---- what a process has several of ---- */
+
+/* A packet of a target of member 1 for member 2's SRQ. */
+static void hand_give(u32 qpn, u8 opcode, u32 psn, u32 length)
+{
+	static const u8 payload[MTU];
+	struct pkt p = { .opcode = opcode,
+			 .qp_type = PKT_TYPE_HANDED,
+			 .dqpn = number_of(2, 9),
+			 .sqpn = qpn,
+			 .psn = psn,
+			 .length = length };
+	struct member *m = &h.m[2];
+
+	m->path.user_ops->receive(m->path.user, &m->way[1].dest, &p, payload);
+}
+
+/* Each of several targets has taken a receive of the SRQ for the first part of its message. */
+static void hand_begin_messages(u32 first_qpn, u32 step)
+{
+	struct member *m = &h.m[2];
+
+	h.crowd = true;
+	h.room = 8 * RECEIVES;
+	for (u32 i = 0; i < RECEIVES; i++) {
+		struct ibv_sge sge = { (u64)(uintptr_t)m->memory + i * ROOM, ROOM, m->key };
+		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+		assert_int_equal(ibt_srq_post(m->srq, &wr, &bad), 0);
+		m->receive[i] = 1;
+		hand_tell(number_of(1, first_qpn + i * step));
+		hand_give(number_of(1, first_qpn + i * step), PKT_SEND_FIRST, 0, MTU);
+	}
+	hand_expect_refused(0);
+}
+
+/* A process dies with several targets in the middle of a message: each receive comes back. Their
+ * numbers share a bucket, or not. */
+static void hand__a_process_dies_with_several_targets(void **state)
+{
+	static const u32 steps[] = { 1, 1024 };
+
+	for (u32 k = 0; k < ARRAY_LEN(steps); k++) {
+		struct member *m;
+		struct ibv_wc wc;
+
+		hand_begin(1, DOMAIN);
+		m = &h.m[2];
+		hand_begin_messages(100, steps[k]);
+		assert_int_equal(cq_pop(&m->cq, 1, &wc), 0);
+		m->path.user_ops->dead(m->path.user, &m->way[1].dest);
+		for (u32 i = 0; i < RECEIVES; i++) {
+			assert_int_equal(cq_pop(&m->cq, 1, &wc), 1);
+			assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+			assert_int_equal(m->receive[wc.wr_id], 1);
+			m->receive[wc.wr_id] = 0;
+		}
+		hand_close();
+	}
+}
+
+/* The SRQ goes while handed messages have receives of it: the targets let go of it, and what comes
+ * of their messages is refused. */
+static void hand__an_srq_goes_under_its_messages(void **state)
+{
+	struct ibv_wc wc;
+	struct member *m;
+
+	hand_begin(1, DOMAIN);
+	m = &h.m[2];
+	hand_begin_messages(100, 1);
+	ibt_srq_leave_domain(m->srq);
+	ibt_srq_destroy(m->srq);
+	m->srq = NULL;
+	for (u32 i = 0; i < RECEIVES; i++)
+		hand_give(number_of(1, 100 + i), PKT_SEND_MIDDLE, 1, MTU);
+	hand_tell(number_of(1, 100));
+	hand_give(number_of(1, 100), PKT_SEND_FIRST, 0, MTU);
+	assert_int_equal(cq_pop(&m->cq, 1, &wc), 0);
+	assert_int_equal(m->counters[COUNT_TX_NAK], RECEIVES + 1);
+	hand_close();
+}
+
+/* ---- what is held ---- */
+
+/* Requests of a packet each; the first may be one that needs a receive. */
+static void held_post(u32 count, bool send)
+{
+	for (u32 i = 0; i < count; i++) {
+		struct ibv_sge sge = { (u64)(uintptr_t)h.out, 1024, h.m[0].key };
+		struct ibv_send_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1,
+					  .opcode = i == 0 && send ? IBV_WR_SEND
+								   : IBV_WR_RDMA_WRITE }, *bad;
+
+		wr.wr.rdma.remote_addr = (u64)(uintptr_t)h.m[2].memory;
+		wr.wr.rdma.rkey = h.m[2].key;
+		wr.qp_type.xrc.remote_srqn = number_of(2, 9);
+		assert_int_equal(ibt_post_send(h.ini, &wr, &bad, NULL), 0);
+	}
+}
+
+/* Without lots: the first `members` run, and time passes. */
+static void held_run(u32 steps, u32 members)
+{
+	for (u32 i = 0; i < steps; i++) {
+		h.now += 30000;
+		for (u32 k = 0; k < members; k++) {
+			ibt_poll(h.m[k].ibt, 64);
+			timer_run(&h.m[k].timers, h.now);
+		}
+	}
+}
+
+/* The target holds copies while there is no room on the way to the other process. That executes
+ * them, or refuses the first one until there is a receive. */
+static void held_round(u32 count, bool refused)
+{
+	struct ibv_sge sge = { (u64)(uintptr_t)h.m[2].memory, ROOM, h.m[2].key };
+	struct ibv_recv_wr recv = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_wc wc;
+
+	h.room = 1;
+	held_post(count, refused);
+	held_run(2 * count, 2);
+	h.room = 2 * OUT;
+	held_run(refused ? 20 : 100, 3);
+	if (refused) {
+		assert_int_not_equal(h.m[1].counters[COUNT_TX_RNR], 0);
+		assert_int_equal(ibt_srq_post(h.m[2].srq, &recv, &bad), 0);
+		held_run(100, 3);
+		assert_int_equal(cq_pop(&h.m[2].cq, 1, &wc), 1);
+	}
+	for (u32 i = 0; i < count; i++) {
+		assert_int_equal(cq_pop(&h.m[0].cq, 1, &wc), 1);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	}
+}
+
+/* Executed or dropped, they make room for others, however many there were: else the target drops
+ * some and says that they are missing. */
+static void hand__bytes_held_are_given_back(void **state)
+{
+	enum { EACH = OUT - 1, ROUNDS = 2 * (512 << 10) / (EACH * 1024) };
+
+	for (u32 refused = 0; refused < 2; refused++) {
+		hand_begin(1, DOMAIN);
+		for (u32 i = 0; i < ROUNDS; i++)
+			held_round(EACH, refused != 0);
+		held_round(EACH, false);
+		assert_int_equal(h.m[1].counters[COUNT_TX_NAK], 0);
+		hand_close();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -863,6 +1017,9 @@ int main(void)
 		cmocka_unit_test(hand__a_private_domain_hands_nothing_on),
 		cmocka_unit_test(hand__proxies_of_one_process_have_a_limit),
 		cmocka_unit_test(hand__a_duplicate_of_other_memory_is_dropped),
+		cmocka_unit_test(hand__a_process_dies_with_several_targets),
+		cmocka_unit_test(hand__an_srq_goes_under_its_messages),
+		cmocka_unit_test(hand__bytes_held_are_given_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
