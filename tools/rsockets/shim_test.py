@@ -237,6 +237,29 @@ class Options(Shim):
         self.assertRaises(BlockingIOError, a.recv, 1)
         self.assertGreater(time.monotonic() - begin, 0.15)
 
+    def full(self, s):
+        """Sends without anybody who receives until the limit ends a call, and once more."""
+        s.setblocking(True)
+        ended = 0
+        while ended < 2:
+            try:
+                ended = 0 if os.write(s.fileno(), b"x" * 65536) else 9
+            except BlockingIOError:
+                ended += 1
+
+    def test_timeouts_of_sends(self):
+        """SO_SNDTIMEO of a connection's both ends, and of a listener's connection."""
+        limit = struct.pack("ll", 0, 20000)
+        a, b = self.pair()
+        for s in (a, b):
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            self.full(s)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        c, d = self.pair()
+        self.assertEqual(d.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16), a.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16))
+        self.assertEqual(c.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16), bytes(16))
+        self.full(d)
+
     def test_values(self):
         a, b = self.pair()
         for s in (a, b):
