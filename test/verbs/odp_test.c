@@ -279,6 +279,34 @@ static int advise(struct ibv_pd *pd, struct ibv_mr *mr, int advice, uint32_t fla
 	return ibv_advise_mr(pd, (enum ibv_advise_mr_advice)advice, flags, &sge, 1);
 }
 
+static int advise_all(struct ibv_pd *pd, int advice, struct ibv_sge *sge, int count)
+{
+	return ibv_advise_mr(pd, (enum ibv_advise_mr_advice)advice, FLUSH, sge, (uint32_t)count);
+}
+
+/* Each range of a list is looked at: pages of all of them come, and a bad one is refused wherever
+ * it stands. */
+static void advise_ranges(struct duo *d, struct ibv_mr *mr, uint8_t *memory)
+{
+	enum { RANGES = 4, STEP = REGION / RANGES };
+	struct ibv_sge sge[RANGES];
+	unsigned char there;
+
+	for (int i = 0; i < RANGES; i++)
+		sge[i] = (struct ibv_sge){ (uintptr_t)memory + (uint32_t)i * STEP, 1, mr->lkey };
+	must(advise_all(d->pd, PREFETCH, sge, RANGES) == 0);
+	for (int i = 0; i < RANGES; i++) {
+		must(mincore(memory + i * STEP, 1, &there) == 0 && (there & 1) != 0);
+		sge[i].length = REGION + 1;
+		must(advise_all(d->pd, PREFETCH, sge, RANGES) == EFAULT);
+		must(advise_all(d->pd, NO_FAULT, sge, RANGES) == EFAULT);
+		sge[i].length = 1;
+		sge[i].lkey++;
+		must(advise_all(d->pd, PREFETCH, sge, RANGES) == ENOENT);
+		sge[i].lkey--;
+	}
+}
+
 static void advice_is_judged(struct duo *d)
 {
 	struct ibv_pd *other = ibv_alloc_pd(d->context);
@@ -291,6 +319,7 @@ static void advice_is_judged(struct duo *d)
 	must(other != NULL && mr != NULL && narrow != NULL);
 	must(present(s.memory) == 0);
 	must(advise(d->pd, mr, NO_FAULT, FLUSH) == 0 && present(s.memory) == 0);
+	advise_ranges(d, mr, s.memory);
 	must(advise(d->pd, mr, PREFETCH, 0) == 0);
 	must(advise(d->pd, mr, PREFETCH_WRITE, FLUSH) == 0);
 	must(present(s.memory) == REGION / 4096);
