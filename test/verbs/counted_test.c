@@ -71,11 +71,13 @@ static void bed_open(enum ibv_qp_type type, bool shared)
 	pd = ibv_alloc_pd(ctx);
 	cq = ibv_create_cq(ctx, 512, NULL, NULL, 0);
 	mr = ibv_reg_mr(pd, memory, sizeof(memory),
-			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND);
 	srq = ibv_create_srq(pd, &init);
 	assert_int_equal(ibv_query_gid(ctx, 1, 1, &gid), 0);
 	attr = conn_attr(0, &gid, 1);
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			       IBV_ACCESS_REMOTE_ATOMIC;
 	ah = ibv_create_ah(pd, &attr.ah_attr);
 	qp[0] = make_qp(type, false);
 	qp[1] = make_qp(type, shared);
@@ -147,21 +149,33 @@ static void post_recv(int n)
 				 0);
 }
 
-static void post_send(enum ibv_wr_opcode opcode, uint32_t length, unsigned int flags)
+/* `invalidate`: the key that SEND with invalidate names. */
+static void post_key(enum ibv_wr_opcode opcode, uint32_t length, unsigned int flags,
+		     uint32_t invalidate)
 {
 	struct ibv_sge sge = { (uintptr_t)memory[0], length, mr->lkey };
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = opcode,
 				  .send_flags = flags }, *bad;
 
+	if (opcode == IBV_WR_SEND_WITH_INV)
+		wr.invalidate_rkey = invalidate;
 	if (qp[0]->qp_type == IBV_QPT_UD) {
 		wr.wr.ud.ah = ah;
 		wr.wr.ud.remote_qpn = qp[1]->qp_num;
 		wr.wr.ud.remote_qkey = attr.qkey;
+	} else if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = (uintptr_t)memory[1];
+		wr.wr.atomic.rkey = mr->rkey;
 	} else {
 		wr.wr.rdma.remote_addr = (uintptr_t)memory[1];
 		wr.wr.rdma.rkey = mr->rkey;
 	}
 	assert_int_equal(ibv_post_send(qp[0], &wr, &bad), 0);
+}
+
+static void post_send(enum ibv_wr_opcode opcode, uint32_t length, unsigned int flags)
+{
+	post_key(opcode, length, flags, 0);
 }
 
 /* No more completions than these. A counter may be there before them. */
@@ -171,6 +185,20 @@ static void expect_completions(int n)
 
 	assert_int_equal(cq_wait(cq, wc, n, PAIR_WAIT_MS), n);
 	assert_int_equal(ibv_poll_cq(cq, 64, wc), 0);
+}
+
+/* Binds a window of type 2 of the receiver's, which counts as none of these operations. */
+static void bind(struct ibv_mw *window)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+	wr.bind_mw.mw = window;
+	wr.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){ mr, (uintptr_t)memory[1], LENGTH,
+							  IBV_ACCESS_REMOTE_WRITE };
+	assert_int_equal(ibv_post_send(qp[1], &wr, &bad), 0);
+	window->rkey = wr.bind_mw.rkey;
+	expect_completions(1);
 }
 
 /* ---- what is counted ---- */
@@ -237,6 +265,58 @@ static void counts__uc(void **state)
 static void counts__ud(void **state)
 {
 	counts(IBV_QPT_UD, false);
+}
+
+/* Each operation counts in the counter of its kind, and in no other: those that have no kind in
+ * none. The window makes a key to invalidate. */
+static void counts__each_operation(void **state)
+{
+	static const struct {
+		enum ibv_wr_opcode opcode;
+		uint32_t send, read, write, recv;
+	} rows[] = {
+		{ IBV_WR_SEND, 1, 0, 0, 1 },
+		{ IBV_WR_SEND_WITH_IMM, 1, 0, 0, 1 },
+		{ IBV_WR_SEND_WITH_INV, 1, 0, 0, 1 },
+		{ IBV_WR_RDMA_WRITE, 0, 0, 1, 0 },
+		{ IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, 1, 1 },
+		{ IBV_WR_RDMA_READ, 0, 1, 0, 0 },
+		{ IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 0, 0, 0 },
+	};
+	struct ibv_comp_cntr *of[4];
+	uint64_t wanted[4] = { 0 };
+
+	bed_open(IBV_QPT_RC, false);
+	for (int i = 0; i < 4; i++)
+		of[i] = make(0);
+	assert_int_equal(attach(qp[0], of[0], OP_SEND), 0);
+	assert_int_equal(attach(qp[0], of[1], OP_READ), 0);
+	assert_int_equal(attach(qp[0], of[2], OP_WRITE), 0);
+	assert_int_equal(attach(qp[1], of[3], OP_RECV), 0);
+	assert_int_equal(conn_pair(qp[0], qp[1], &attr), 0);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct ibv_mw *window = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+
+		assert_non_null(window);
+		if (rows[i].opcode == IBV_WR_SEND_WITH_INV)
+			bind(window);
+		post_recv(rows[i].recv != 0);
+		post_key(rows[i].opcode, 8, IBV_SEND_SIGNALED, window->rkey);
+		expect_completions(1 + (rows[i].recv != 0));
+		wanted[0] += rows[i].send;
+		wanted[1] += rows[i].read;
+		wanted[2] += rows[i].write;
+		wanted[3] += rows[i].recv;
+		for (int k = 0; k < 4; k++)
+			assert_int_equal(count(of[k]), wanted[k]);
+		assert_int_equal(ibv_dealloc_mw(window), 0);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ibv_destroy_qp(qp[i]), 0);
+	qp[0] = qp[1] = NULL;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(ibv_destroy_comp_cntr(of[i]), 0);
+	bed_close();
 }
 
 /* Requests that are flushed, and several queue pairs with one counter. */
@@ -393,6 +473,7 @@ int main(void)
 		cmocka_unit_test(counts__rc_with_an_srq),
 		cmocka_unit_test(counts__uc),
 		cmocka_unit_test(counts__ud),
+		cmocka_unit_test(counts__each_operation),
 		cmocka_unit_test(counts__errors),
 		cmocka_unit_test(counts__after_a_reset),
 		cmocka_unit_test(values__set_and_added_to),
