@@ -254,6 +254,27 @@ static void frames_make__a_repeated_packet_has_its_old_numbers(void **state)
 	test_expect(6, PKT_SEND_ONLY, 9);
 }
 
+/* Beyond a number of connections all begin anew, once: then each keeps its numbers again. */
+static void frames_make__of_many_connections(void **state)
+{
+	enum { MANY = 5000 };
+	struct pkt p = test_pkt(PKT_WRITE_ONLY, 7), q = test_pkt(PKT_SEND_ONLY, 8), other;
+
+	for (u32 i = 0; i < MANY; i++) {
+		other = test_pkt(PKT_SEND_ONLY, 1);
+		other.sqpn = 0x1000 + i;
+		test_local(CAPTURE_LOCAL, &other, 1);
+		t.count = 0;
+	}
+	test_local(CAPTURE_LOCAL, &p, 2 * MTU);
+	other.sqpn = 0x1000 + MANY;
+	test_local(CAPTURE_LOCAL, &other, 1);
+	test_local(CAPTURE_LOCAL, &q, 1);
+	test_expect(0, PKT_WRITE_FIRST, 7);
+	test_expect(2, PKT_SEND_ONLY, 1);
+	test_expect(3, PKT_SEND_ONLY, 9);
+}
+
 static void frames_make__reads(void **state)
 {
 	struct pkt p = test_pkt(PKT_READ_REQUEST, 50), after = test_pkt(PKT_SEND_ONLY, 52);
@@ -466,6 +487,7 @@ int main(void)
 		CASE(frames_make__cuts_a_packet),
 		CASE(frames_make__every_kind_of_packet_is_cut),
 		CASE(frames_make__a_repeated_packet_has_its_old_numbers),
+		CASE(frames_make__of_many_connections),
 		CASE(frames_make__reads),
 		CASE(frames_make__a_copy_is_a_write_or_a_read),
 		CASE(frames_make__an_acknowledgement_that_rides),
