@@ -77,12 +77,22 @@ static void node_flow__as_many_as_the_table_has(void **state)
 {
 	struct harness a, b;
 	struct node_flow f;
+	u64 middle[2] = { 0 };
 	u8 mac;
 
 	harness_attach(&a);
 	harness_attach(&b);
 	f = flow_of(&a, 3);
-	for (u32 i = 0; i < NODE_FLOWS; i++)
+	for (u32 i = 0; i < NODE_FLOWS; i++) {
+		assert_int_equal(node_flow_add(a.node, &f), 0);
+		middle[i % 2] = i / 2 == NODE_FLOWS / 4 ? f.serial : middle[i % 2];
+	}
+	assert_int_equal(node_flow_add(b.node, &f), -ENOSPC);
+	assert_int_equal(others(&b, &mac), NODE_FLOWS);
+	/* each that goes makes room for another one */
+	for (u32 i = 0; i < 2; i++)
+		assert_int_equal(node_flow_remove(a.node, middle[i]), 0);
+	for (u32 i = 0; i < 2; i++)
 		assert_int_equal(node_flow_add(a.node, &f), 0);
 	assert_int_equal(node_flow_add(b.node, &f), -ENOSPC);
 	assert_int_equal(others(&b, &mac), NODE_FLOWS);
