@@ -5,6 +5,7 @@
 #include "raw_bed.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -545,6 +546,67 @@ static void rules__keep_their_queue_pair(void **state)
 	b.qp = NULL;
 }
 
+static bool is_promiscuous(void)
+{
+	return system("ip -d link show va | grep -q 'promiscuity [1-9]'") == 0;
+}
+
+/* The interface is promiscuous as long as there is a rule, however many there have been. */
+static void rules__end_with_the_last(void **state)
+{
+	for (int i = 0; i < 3; i++) {
+		struct ibv_flow *flow[2];
+
+		assert_false(is_promiscuous());
+		for (int k = 0; k < 2; k++)
+			flow[k] = raw_flow(&b, 1 + k, 0);
+		assert_true(is_promiscuous());
+		drop(flow[i % 2]);
+		assert_true(is_promiscuous());
+		raw_send(&a, (uint8_t)(2 - i % 2), (uint16_t)i);
+		raw_expect_to(&b, (uint8_t)(2 - i % 2), (uint16_t)i);
+		drop(flow[1 - i % 2]);
+	}
+	assert_false(is_promiscuous());
+}
+
+#ifndef __SANITIZE_THREAD__ /* its runtime starts no thread in a forked child */
+/* Of the parent's objects the child has none; with a device that it opens itself it has all. */
+static int child_has_its_own(void)
+{
+	static struct raw_end c, d;
+	struct ibv_flow *flow;
+
+	signal(SIGSEGV, SIG_DFL); /* cmocka would go on with the next test here */
+	raw_bed_open();
+	raw_open(&c, 1);
+	raw_open(&d, 4);
+	flow = raw_flow(&d, 5, 0);
+	raw_send(&c, 5, 50);
+	raw_expect_to(&d, 5, 50);
+	drop(flow);
+	raw_send(&c, 5, 51);
+	raw_expect_none(&d);
+	raw_close(&c);
+	raw_close(&d);
+	return 0;
+}
+
+static void fork__a_child_begins_anew(void **state)
+{
+	struct ibv_flow *flow = raw_flow(&b, 1, 0);
+	int status, pid = fork();
+
+	if (pid == 0)
+		_exit(child_has_its_own());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	raw_send(&a, 1, 1);
+	raw_expect_to(&b, 1, 1);
+	drop(flow);
+	assert_int_equal(status, 0);
+}
+#endif
+
 /* A lower number is tried first; then the older rule; equal rules share. */
 static void rules__priorities(void **state)
 {
@@ -837,6 +899,10 @@ int main(void)
 		TEST(rules__that_are_refused),
 		TEST(rules__of_other_queue_pairs),
 		TEST(rules__keep_their_queue_pair),
+		TEST(rules__end_with_the_last),
+#ifndef __SANITIZE_THREAD__
+		TEST(fork__a_child_begins_anew),
+#endif
 		TEST(rules__priorities),
 		TEST(rules__of_one_priority_by_age),
 		TEST(rules__that_let_the_frame_pass),
