@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <rdma/rsocket.h>
@@ -310,6 +311,44 @@ static void dgram__closing_ends_a_wait(void **state)
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
+
+#ifndef __SANITIZE_THREAD__ /* its runtime starts no thread in a forked child */
+/* A child has none of its parent's, but may make its own, over queue pairs of its own. */
+static int child_has_its_own(void)
+{
+	struct pair own;
+
+	make_pair(&own);
+	deafen(own.a);
+	deafen(own.b);
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(sent(own.a, "there", 5, &own.b_name), 5);
+		takes(own.b, "there", &own.a_name);
+		assert_int_equal(sent(own.b, "back", 4, &own.a_name), 4);
+		takes(own.a, "back", &own.b_name);
+	}
+	end_pair(&own);
+	return 0;
+}
+
+static void dgram__a_child_begins_anew(void **state)
+{
+	struct pair p;
+	int status, pid;
+
+	make_pair(&p);
+	pid = fork();
+	if (pid == 0)
+		_exit(child_has_its_own());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	deafen(p.a);
+	deafen(p.b);
+	assert_int_equal(sent(p.a, "there", 5, &p.b_name), 5);
+	takes(p.b, "there", &p.a_name);
+	end_pair(&p);
+}
+#endif
 
 static void dgram__refuses_bad_addresses(void **state)
 {
@@ -663,6 +702,9 @@ int main(void)
 		cmocka_unit_test(dgram__what_nobody_takes_is_lost_and_no_more),
 		cmocka_unit_test(dgram__wakes_a_thread_that_waits),
 		cmocka_unit_test(dgram__closing_ends_a_wait),
+#ifndef __SANITIZE_THREAD__
+		cmocka_unit_test(dgram__a_child_begins_anew),
+#endif
 		cmocka_unit_test(dgram__refuses_bad_addresses),
 		cmocka_unit_test(dgram__tells_a_connected_one_that_nobody_listens),
 		cmocka_unit_test(dgram__options),
