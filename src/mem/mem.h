@@ -7,6 +7,7 @@
  * changes only while its `key` word is 0 and no peer holds a hazard on it.
  *
  *   table.c     allocates indexes, and makes every change of an entry
+ *   shuffle.c   random numbers; which indexes come into use next
  *   access.h/c  lookups: contiguous regions; windows, page lists, the whole address space
  *   copy.h/c    scatter, gather, and the ordered copy of one-sided writes
  *   populate.c  makes pages present, as pinning does
@@ -77,6 +78,7 @@ struct mem_entry {
 
 /* The private half of an entry: page list, count of bound windows. Guarded by table->lock. */
 struct mem_private;
+struct mem_shuffle;
 
 struct mem_table {
 	struct lock lock;	     /* guards allocation and content changes; lookups take none */
@@ -85,10 +87,10 @@ struct mem_table {
 	struct mem_private *private FIXED; /* parallel, sparse */
 	u32 *free GUARDED_BY(lock);  /* stack of free indexes */
 	u32 free_count GUARDED_BY(lock);
-	/* Indexes below this were in use or are on the stack; index 0 never is. */
+	/* So many indexes were in use or are on the stack, in whole blocks; 0 never is. */
 	u32 used GUARDED_BY(lock);
 	u32 live GUARDED_BY(lock);
-	u64 random GUARDED_BY(lock); /* state of the generator for indexes and tags */
+	struct mem_shuffle *shuffle FIXED; /* which indexes and tags come next */
 	bool owns_entries FIXED;
 	bool away GUARDED_BY(lock);	/* peers are excluded: new entries have MEM_AWAY */
 	bool unshared GUARDED_BY(lock); /* new entries have no `shared`, but for that flag */

@@ -13,15 +13,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 
-#include "base/clock.h"
 #include "mem/mem_priv.h"
+#include "mem/shuffle.h"
 
 enum {
-	/* Indexes come into use by shuffled blocks: keys are scattered, yet a small table touches
-	 * few pages. */
-	TABLE_BLOCK = 256,
 	TAG_LOW_MASK = 0xff,
 	/* Added to the low 8 bits of a key for its next content: odd, so a stale key can match
 	 * again only after 256 changes; not 1, so that a key + 1 stays invalid right after one. */
@@ -44,7 +40,11 @@ static void *mem_table_map(size_t bytes)
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	return p == MAP_FAILED ? NULL : p;
+	if (p == MAP_FAILED)
+		return NULL;
+	/* Few small pages are touched, far from each other. */
+	(void)madvise(p, bytes, MADV_NOHUGEPAGE);
+	return p;
 }
 
 static void mem_table_unmap(void *p, size_t bytes)
@@ -61,13 +61,13 @@ int mem_table_init(struct mem_table *t, struct mem_entry *entries) NO_THREAD_SAF
 	t->entries = entries ? entries : mem_table_map(MEM_MAX_KEYS * sizeof(*t->entries));
 	t->private = mem_table_map(MEM_MAX_KEYS * sizeof(*t->private));
 	t->free = mem_table_map(MEM_MAX_KEYS * sizeof(*t->free));
-	t->used = 1;
-	if (getrandom(&t->random, sizeof(t->random), GRND_NONBLOCK) != sizeof(t->random))
-		t->random = clock_now_ns() ^ (uintptr_t)t;
-	if (t->entries && t->private && t->free)
-		return 0;
-	mem_table_fini(t);
-	return -ENOMEM;
+	t->shuffle = mem_table_map(sizeof(*t->shuffle));
+	if (!t->entries || !t->private || !t->free || !t->shuffle) {
+		mem_table_fini(t);
+		return -ENOMEM;
+	}
+	shuffle_begin(t->shuffle);
+	return 0;
 }
 
 /* Frees a page list that was the entry's; a fast registration keeps its room. */
@@ -81,7 +81,9 @@ static void private_free_pages(const struct mem_private *p, u64 *pages)
 void mem_table_fini(struct mem_table *t) NO_THREAD_SAFETY
 {
 	/* Only indexes that were in use: reading a hole of a sparse table would allocate it. */
-	for (u32 i = 1; i < t->used && t->entries && t->private; i++) {
+	for (u32 n = 0; n < t->used; n++) {
+		u32 i = shuffle_index(t->shuffle, n);
+
 		if (t->private[i].state == MEM_FREE)
 			continue;
 		__atomic_store_n(&t->entries[i].key, 0, __ATOMIC_SEQ_CST);
@@ -92,17 +94,8 @@ void mem_table_fini(struct mem_table *t) NO_THREAD_SAFETY
 		mem_table_unmap(t->entries, MEM_MAX_KEYS * sizeof(*t->entries));
 	mem_table_unmap(t->private, MEM_MAX_KEYS * sizeof(*t->private));
 	mem_table_unmap(t->free, MEM_MAX_KEYS * sizeof(*t->free));
+	mem_table_unmap(t->shuffle, sizeof(*t->shuffle));
 	memset(t, 0, sizeof(*t));
-}
-
-/* splitmix64. Keys protect against mistakes, not malice: 12 bits can be searched. */
-static u64 mem_table_random(struct mem_table *t) REQUIRES(&t->lock)
-{
-	u64 z = t->random += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
 }
 
 /* ---- indexes and names ---- */
@@ -111,21 +104,31 @@ static u64 mem_table_random(struct mem_table *t) REQUIRES(&t->lock)
  * in order. */
 static void index_push(struct mem_table *t, u32 index) REQUIRES(&t->lock)
 {
-	u32 place = (u32)(mem_table_random(t) % (t->free_count + 1));
+	u32 place = shuffle_draw(t->shuffle) % (t->free_count + 1);
 
 	t->free[t->free_count] = t->free[place];
 	t->free[place] = index;
 	t->free_count++;
 }
 
+/* A block that no key was in: at a place of the table that nobody foresees. */
+static void index_push_block(struct mem_table *t) REQUIRES(&t->lock)
+{
+	u32 end = t->used + SHUFFLE_BLOCK;
+
+	shuffle_add_block(t->shuffle, t->used / SHUFFLE_BLOCK);
+	for (; t->used < end; t->used++) {
+		u32 index = shuffle_index(t->shuffle, t->used);
+
+		if (index != 0)
+			index_push(t, index);
+	}
+}
+
 static bool index_pop(struct mem_table *t, u32 *index) REQUIRES(&t->lock)
 {
-	if (t->free_count == 0) {
-		u32 end = MIN(t->used + TABLE_BLOCK, (u32)MEM_MAX_KEYS);
-
-		while (t->used < end)
-			index_push(t, t->used++);
-	}
+	if (t->free_count == 0 && t->used < MEM_MAX_KEYS)
+		index_push_block(t);
 	if (t->free_count == 0)
 		return false;
 	*index = t->free[--t->free_count];
@@ -140,10 +143,9 @@ static u32 name_new(struct mem_table *t, u32 index) REQUIRES(&t->lock)
 	u32 name;
 
 	do {
-		u64 r = mem_table_random(t);
+		u32 r = shuffle_draw(t->shuffle);
 
-		name = index << MEM_TAG_BITS | (1 + (u32)((r >> 8) % 15)) << 8 |
-		       (u32)(r & TAG_LOW_MASK);
+		name = index << MEM_TAG_BITS | (1 + (r >> 8) % 15) << 8 | (r & TAG_LOW_MASK);
 	} while (name == t->private[index].name);
 	return name;
 }
@@ -188,8 +190,6 @@ static struct mem_private *name_find(struct mem_table *t, u32 key) REQUIRES(&t->
 {
 	struct mem_private *p = &t->private[mem_index(key)];
 
-	if (mem_index(key) >= t->used)
-		return NULL;
 	while (p->state == MEM_BUSY) {
 		lock_release(&t->lock);
 		sched_yield();
@@ -272,15 +272,16 @@ static int mem_window_derive(struct mem_table *t, const struct mem_region *r, st
 {
 	const struct mem_entry *parent = &t->entries[mem_index(r->parent)];
 	const struct mem_private *p = &t->private[mem_index(r->parent)];
-	u64 offset = r->addr - parent->iova;
+	u64 offset;
 
-	if (mem_index(r->parent) >= t->used || p->state != MEM_LIVE || p->name != r->parent)
+	if (p->state != MEM_LIVE || p->name != r->parent)
 		return -EINVAL;
 	if (parent->flags & (MEM_WINDOW | MEM_NULL) || parent->pd != r->pd ||
 	    !(parent->access & IBV_ACCESS_MW_BIND))
 		return -EINVAL;
 	if (r->access & ACCESS_REMOTE_CHANGE && !(parent->access & IBV_ACCESS_LOCAL_WRITE))
 		return -EINVAL;
+	offset = r->addr - parent->iova;
 	if (r->length > parent->length || offset > parent->length - r->length)
 		return -EINVAL;
 	e->addr = parent->addr + offset;
@@ -576,19 +577,20 @@ int mem_invalidate(struct mem_table *t, u32 key, u32 pd, u32 qpn)
 	return mem_table_empty(t, key, pd, qpn);
 }
 
-/* The next key from `index` on of a window that is bound to the QP, and its pd. */
-static bool mem_window_find(struct mem_table *t, u32 qpn, u32 *index, u32 *key, u32 *pd)
+/* The next key of a window that is bound to the QP, and its pd; from the *n-th index on. */
+static bool mem_window_find(struct mem_table *t, u32 qpn, u32 *n, u32 *key, u32 *pd)
 {
 	bool found = false;
 
 	lock_acquire(&t->lock);
-	for (; *index < t->used && !found; (*index)++) {
-		const struct mem_entry *e = &t->entries[*index];
+	for (; *n < t->used && !found; (*n)++) {
+		u32 index = shuffle_index(t->shuffle, *n);
+		const struct mem_entry *e = &t->entries[index];
 
-		found = t->private[*index].state == MEM_LIVE && e->flags & MEM_WINDOW_TYPE2 &&
+		found = t->private[index].state == MEM_LIVE && e->flags & MEM_WINDOW_TYPE2 &&
 			e->qpn == qpn;
 		if (found) {
-			*key = t->private[*index].name;
+			*key = t->private[index].name;
 			*pd = e->pd;
 		}
 	}
@@ -598,9 +600,9 @@ static bool mem_window_find(struct mem_table *t, u32 qpn, u32 *index, u32 *key, 
 
 void mem_unbind_qp(struct mem_table *t, u32 qpn)
 {
-	u32 index = 1, key, pd;
+	u32 n = 0, key, pd;
 
-	while (mem_window_find(t, qpn, &index, &key, &pd))
+	while (mem_window_find(t, qpn, &n, &key, &pd))
 		mem_invalidate(t, key, pd, qpn);
 }
 
@@ -787,7 +789,8 @@ int mem_fast_register(struct mem_table *t, u32 key, u32 pd, u32 access)
 static void mem_table_set_away(struct mem_table *t, bool away) REQUIRES(&t->lock)
 {
 	t->away = away;
-	for (u32 i = 1; i < t->used; i++) {
+	for (u32 n = 0; n < t->used; n++) {
+		u32 i = shuffle_index(t->shuffle, n);
 		struct mem_entry *e = &t->entries[i];
 
 		if (t->private[i].state != MEM_LIVE)

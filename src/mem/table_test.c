@@ -92,6 +92,44 @@ static void mem_register__keys_are_scattered(void **state)
 	assert_in_range(tags, 0, 50);
 }
 
+/* Nobody who has no key of a process knows where its keys are. */
+static void mem_register__keys_of_each_table_lie_elsewhere(void **state)
+{
+	enum { TABLES = 64, REGION_BITS = MEM_INDEX_BITS - 4 };
+	struct mem_region r = region(RW);
+	u32 regions = 0, low = 0;
+
+	for (int i = 0; i < TABLES; i++) {
+		struct mem_table other;
+		u32 key;
+
+		assert_int_equal(mem_table_init(&other, NULL), 0);
+		assert_int_equal(mem_register(&other, &r, &key), 0);
+		regions |= 1u << (mem_index(key) >> REGION_BITS);
+		low += mem_index(key) < 4096;
+		mem_table_fini(&other);
+	}
+	/* of 16; a fair draw misses more than eight of them once in 10^17 */
+	assert_in_range(__builtin_popcount(regions), 8, 16);
+	assert_in_range(low, 0, TABLES / 4);
+}
+
+/* Neighbours share pages, wherever they lie. */
+static void mem_register__few_keys_are_in_few_places(void **state)
+{
+	static u8 seen[MEM_MAX_KEYS / 256];
+	u32 places = 0;
+
+	memset(seen, 0, sizeof(seen));
+	for (int i = 0; i < 2000; i++) {
+		u32 key = registered(0), place = mem_index(key) / 256;
+
+		places += !seen[place];
+		seen[place] = 1;
+	}
+	assert_in_range(places, 8, 9);
+}
+
 static void mem_register__next_key_of_an_index_differs(void **state)
 {
 	static u32 seen[MEM_MAX_KEYS];
@@ -808,6 +846,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(mem_register__key_is_valid_and_its_neighbours_are_not),
 		TEST(mem_register__keys_are_scattered),
+		TEST(mem_register__keys_of_each_table_lie_elsewhere),
+		TEST(mem_register__few_keys_are_in_few_places),
 		TEST(mem_register__next_key_of_an_index_differs),
 		TEST(mem_register__access_rules),
 		TEST(mem_register__range_may_end_at_the_top_but_not_wrap),
