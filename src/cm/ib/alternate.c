@@ -7,6 +7,16 @@
 
 #include "cm/ib/cm_priv.h"
 
+static struct cm_msg cm_apr_for(const struct cm_id *id, enum ib_cm_apr_status status)
+{
+	struct cm_msg msg = cm_msg_for(id, CM_APR);
+
+	msg.apr.local_id = be32toh(id->pub.local_id);
+	msg.apr.remote_id = be32toh(id->pub.remote_id);
+	msg.apr.status = (u8)status;
+	return msg;
+}
+
 static int cm_lap_send(struct cm *cm, struct cm_id *id, const struct ib_sa_path_rec *path,
 		       const void *private_data, u8 private_data_len) REQUIRES(&cm->lock)
 {
@@ -49,6 +59,19 @@ int ib_send_cm_lap(struct ib_cm_id *cm_id, struct ib_sa_path_rec *alternate_path
 	return err;
 }
 
+/* The sender is told itself, and the consumer is not asked. */
+static void cm_lap_refuse(struct cm *cm, struct cm_id *id, const struct cm_received *r)
+	REQUIRES(&cm->lock)
+{
+	struct cm_msg msg;
+
+	cm_tally(cm, CM_DROP_SOURCE);
+	id->tid = r->msg->tid;
+	id->pub.lap_state = IB_CM_LAP_IDLE;
+	msg = cm_apr_for(id, IB_CM_APR_INVALID_GID);
+	cm_reply_send(cm, id, &msg);
+}
+
 static void cm_lap_duplicate(struct cm *cm, struct cm_id *id, const struct cm_received *r)
 	REQUIRES(&cm->lock)
 {
@@ -75,13 +98,17 @@ void cm_receive_lap(struct cm *cm, const struct cm_received *r)
 		cm_lap_duplicate(cm, id, r);
 		return;
 	}
+	if (!cm_alternate_is_peers(cm, r, &m->alternate)) {
+		cm_lap_refuse(cm, id, r);
+		return;
+	}
 	note = cm_note_of(cm, id, IB_CM_LAP_RECEIVED, r->msg);
 	if (note == NULL)
 		return;
 	as_req = (struct cm_req_msg){ .pkey = id->pkey, .path_mtu = id->path_mtu };
 	cm_path_from_wire(&m->alternate, &as_req, &r->a->back, &note->alternate);
-	id->alternate.valid = false;
-	(void)cm_av_from_path(id->dev, &note->alternate, &id->alternate); /* the consumer judges */
+	id->proposed.valid = false;
+	(void)cm_av_from_path(id->dev, &note->alternate, &id->proposed); /* the consumer judges */
 	id->pub.lap_state = IB_CM_LAP_RCVD;
 	id->tid = r->msg->tid;
 	note->event.param.lap_rcvd.alternate_path = &note->alternate;
@@ -109,12 +136,9 @@ int ib_send_cm_apr(struct ib_cm_id *cm_id, enum ib_cm_apr_status status, void *i
 		err = -EINVAL;
 	} else {
 		id->pub.lap_state = IB_CM_LAP_IDLE;
-		if (status != IB_CM_APR_SUCCESS)
-			id->alternate.valid = false;
-		msg = cm_msg_for(id, CM_APR);
-		msg.apr.local_id = be32toh(id->pub.local_id);
-		msg.apr.remote_id = be32toh(id->pub.remote_id);
-		msg.apr.status = (u8)status;
+		if (status == IB_CM_APR_SUCCESS)
+			id->alternate = id->proposed;
+		msg = cm_apr_for(id, status);
 		msg.apr.info_length = info_length;
 		if (info_length > 0)
 			memcpy(msg.apr.info, info, info_length);

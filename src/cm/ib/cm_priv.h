@@ -102,6 +102,7 @@ struct cm_id {
 	enum cm_attr reply_attr; /* 0: none */
 
 	struct cm_av av, alternate;
+	struct cm_av proposed; /* the alternate path of a LAP that the consumer has not answered */
 	u64 tid; /* of the exchange */
 	u64 req_tid; /* of the REQ that began the connection */
 	u64 remote_guid;
@@ -113,6 +114,7 @@ struct cm_id {
 	u8 max_cm_retries, remote_response_timeout, target_ack_delay;
 	bool near; /* its REQ has come from this host */
 	bool brief; /* cm_answer_briefly */
+	bool alternate_refused; /* its REQ has one that cm_alternate_is_peers denies */
 	bool peer_to_peer;
 	bool peer_known; /* the node steers REQs for peer_service here, for this id */
 	u64 peer_service;
@@ -250,6 +252,11 @@ u64 cm_exponent_ns(u8 exponent);
 
 /* path.c */
 int cm_av_from_path(struct cm_device *dev, const struct ib_sa_path_rec *path, struct cm_av *av);
+/* May the alternate path that a REQ or LAP names lead to the message's sender? With a GRH only its
+ * own GID may, and any of this host if the message comes from there: else this host would send to a
+ * third one, which has not asked. Without a GRH nothing tells which LIDs one host has. */
+bool cm_alternate_is_peers(struct cm *cm, const struct cm_received *r,
+			   const struct cm_wire_path *wire) REQUIRES(&cm->lock);
 /* Does the message leave the LID to the datagram that carries it, as between subnets? */
 bool cm_path_leaves_lid(u16 lid, const struct cm_wire_path *wire);
 /* The path of a message as its receiver sees it. LIDs that it leaves open are those of `back`. */
@@ -324,8 +331,8 @@ struct cm_id *cm_id_find(struct cm *cm, const struct cm_received *r, u32 local_i
 	REQUIRES(&cm->lock);
 /* Has the id's peer sent the message? */
 bool cm_id_is_peers(const struct cm_id *id, const struct cm_arrival *a);
-/* The first id in the table of CM_BY_REMOTE or CM_BY_QPN with these numbers that is connected, or
- * connects, to the port that has sent the message. NULL: none. Another port may name both numbers:
+/* The first id in the table of CM_BY_REMOTE or CM_BY_QPN with these numbers whose REQ has gone to,
+ * or come from, the port that has sent the message. NULL: none. Another port may name both numbers:
  * GUIDs are no secret, and containers may share one. */
 struct cm_id *cm_id_find_of_port(struct cm *cm, const struct cm_received *r, enum cm_key_kind kind,
 				 u64 guid, u32 number) REQUIRES(&cm->lock);

@@ -11,6 +11,9 @@
 #define CM_BRIEF_NS NS_PER_S
 enum { CM_BRIEF_RETRIES = 3 };
 
+/* Failover Accepted of a REP: the responder could migrate, but not to this path. 12.7.29 */
+enum { CM_FAILOVER_REFUSED = 2 };
+
 /* ---- headers of messages --------------------------------------------------------------------- */
 
 struct cm_msg cm_msg_for(const struct cm_id *id, enum cm_attr attr)
@@ -297,8 +300,14 @@ static enum ib_cm_rej_reason cm_req_paths(struct cm *cm, struct cm_id *id,
 		return IB_CM_REJ_INVALID_GID;
 	id->primary_path = note->primary;
 	id->alternate.valid = false;
+	id->alternate_refused = false;
 	if (m->alternate.local_lid == 0 && cm_gid_is_zero(m->alternate.local_gid))
 		return 0;
+	if (!cm_alternate_is_peers(cm, r, &m->alternate)) {
+		cm_tally(cm, CM_DROP_SOURCE);
+		id->alternate_refused = true;
+		return 0;
+	}
 	cm_path_from_wire(&m->alternate, m, &r->a->back, &note->alternate);
 	if (cm_av_from_path(id->dev, &note->alternate, &id->alternate) != 0)
 		return IB_CM_REJ_INVALID_ALT_GID;
@@ -431,7 +440,8 @@ static void cm_rep_format(const struct cm_id *id, const struct ib_cm_rep_param *
 		.responder_resources = p->responder_resources,
 		.initiator_depth = target ? 0 : p->initiator_depth,
 		.target_ack_delay = id->dev->ack_delay,
-		.failover_accepted = p->failover_accepted,
+		.failover_accepted = id->alternate_refused ? CM_FAILOVER_REFUSED
+							   : p->failover_accepted,
 		.flow_control = target ? 0 : p->flow_control,
 		.rnr_retry_count = p->rnr_retry_count,
 		.srq = target || p->srq,

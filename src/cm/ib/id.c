@@ -17,6 +17,17 @@ static bool cm_id_leads_to(const struct cm_id *id, const union ib_gid *gid)
 		memcmp(&id->alternate.route.ah.grh.dgid, gid, sizeof(*gid)) == 0);
 }
 
+/* Does the id's primary path lead to the sender? Whoever sends a REQ chooses what its alternate
+ * path names, and a connection may have migrated there since. */
+static bool cm_id_began_with(const struct cm_id *id, const struct cm_arrival *a)
+{
+	const struct ib_sa_path_rec *path = &id->primary_path;
+
+	if (a->back.ah.ah_flags & IB_AH_GRH)
+		return memcmp(&path->dgid, &a->sgid, sizeof(a->sgid)) == 0;
+	return be16toh(path->dlid) == a->back.ah.dlid;
+}
+
 /* Without a GRH a LID would have to tell, and a port's may change while a connection lasts. What
  * the device itself answers for a process that has ended has neither. */
 bool cm_id_is_peers(const struct cm_id *id, const struct cm_arrival *a)
@@ -39,16 +50,10 @@ struct cm_id *cm_id_find_of_port(struct cm *cm, const struct cm_received *r, enu
 				 u64 guid, u32 number)
 {
 	struct cm_key *key = cm_table_find(&cm->tables[kind], guid, number);
-	const struct ib_ah_attr *back = &r->a->back.ah;
 
-	for (; key != NULL; key = cm_table_next(key)) {
-		const struct cm_id *id = key->id;
-
-		if (back->ah_flags & IB_AH_GRH ? cm_id_leads_to(id, &r->a->sgid)
-					       : id->av.route.ah.dlid == back->dlid)
-			return key->id;
-	}
-	return NULL;
+	while (key != NULL && !cm_id_began_with(key->id, r->a))
+		key = cm_table_next(key);
+	return key != NULL ? key->id : NULL;
 }
 
 /* Numbers go up and round, so that one is not used again soon; 0 is none. */

@@ -1,6 +1,7 @@
 /* path.c: paths: as consumers have them, as messages carry them, and as address vectors.
  * In: path records, messages    Out: the same in the other forms
- * Runs: any thread    Locks: none    Spec: IBA vol 1, 12.7 (fields), 13.6.2 (exponents of time)
+ * Runs: any thread    Locks: cm.lock
+ * Spec: IBA vol 1, 12.7 (fields), 13.6.2 (exponents of time)
  */
 #include <endian.h>
 #include <errno.h>
@@ -74,6 +75,19 @@ void cm_path_to_wire(const struct ib_sa_path_rec *path, u8 ack_delay, struct cm_
 	};
 	memcpy(wire->local_gid, path->sgid.raw, 16);
 	memcpy(wire->remote_gid, path->dgid.raw, 16);
+}
+
+bool cm_alternate_is_peers(struct cm *cm, const struct cm_received *r,
+			   const struct cm_wire_path *wire)
+{
+	const union ib_gid *from = &r->a->sgid;
+	union ib_gid to;
+
+	if (!(r->a->back.ah.ah_flags & IB_AH_GRH))
+		return true;
+	memcpy(to.raw, wire->local_gid, sizeof(to.raw));
+	return memcmp(&to, from, sizeof(to)) == 0 ||
+	       (cm_gid_is_own(cm, &to) && cm_gid_is_own(cm, from));
 }
 
 bool cm_path_leaves_lid(u16 lid, const struct cm_wire_path *wire)

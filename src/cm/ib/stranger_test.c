@@ -1,5 +1,6 @@
 /* stranger_test.c: messages of a host that have nothing to do with the connection that they name.
  * Virtual time. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -121,6 +122,98 @@ static void req__names_a_connection_of_another_host(void **state)
 	stranger_asks(&msg);
 }
 
+/* ---- alternate paths ------------------------------------------------------------------------- */
+
+/* The stranger's own REQ, whose alternate path is the client's. */
+static struct cm_msg stranger_names_alternate(void)
+{
+	struct cm_msg msg;
+
+	net.cut = true;
+	msg = stranger_req();
+	net.cut = false;
+	memcpy(msg.req.primary.local_gid, net.hosts[STRANGER].gid.raw, 16);
+	msg.req.alternate = msg.req.primary;
+	memcpy(msg.req.alternate.local_gid, net.hosts[CLIENT_HOST].gid.raw, 16);
+	return msg;
+}
+
+/* It has the numbers that the client's has, and comes first. */
+static void alternate__keeps_no_request_of_its_host(void **state)
+{
+	struct cm_msg msg = stranger_names_alternate();
+	struct ib_cm_id *first;
+
+	(void)state;
+	stranger_inject(SERVER_HOST, STRANGER, &msg);
+	assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 1);
+	first = trio.server.id;
+	net_run_for(60 * NS_PER_S); /* the client's REQ is repeated */
+	assert_int_equal(trio.server.seen[IB_CM_REQ_RECEIVED], 2);
+	assert_int_equal(cm_count(net.hosts[SERVER_HOST].cm, CM_STALE), 0);
+	ib_destroy_cm_id(first);
+}
+
+static int server_mask(enum ib_qp_state state)
+{
+	struct ib_qp_attr a = { .qp_state = state };
+	int mask;
+
+	assert_int_equal(ib_cm_init_qp_attr(trio.server.id, &a, &mask), 0);
+	return mask;
+}
+
+static void alternate__of_a_request_leads_to_no_other_host(void **state)
+{
+	struct ib_cm_rep_param rep = { .qp_num = SERVER_QPN };
+	struct cm_msg msg = stranger_names_alternate();
+
+	(void)state;
+	stranger_inject(SERVER_HOST, STRANGER, &msg);
+	assert_null(trio.server.last.param.req_rcvd.alternate_path);
+	assert_int_equal(server_mask(IB_QPS_RTR) & IB_QP_ALT_PATH, 0);
+	assert_int_equal(cm_count(net.hosts[SERVER_HOST].cm, CM_DROP_SOURCE), 1);
+	assert_int_equal(ib_send_cm_rep(trio.server.id, &rep), 0);
+	assert_true(msg_unpack(&msg, net.last, CM_MAD_BYTES));
+	assert_int_equal(msg.rep.failover_accepted, 2);
+}
+
+static void alternate__of_a_lap_leads_to_no_other_host(void **state)
+{
+	struct ib_sa_path_rec path = net_path(CLIENT_HOST, SERVER_HOST);
+	struct cm_msg msg;
+
+	(void)state;
+	(void)stranger_connect();
+	net.cut = true;
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
+	net.cut = false;
+	assert_true(msg_unpack(&msg, net.last, CM_MAD_BYTES));
+	memcpy(msg.lap.alternate.local_gid, net.hosts[STRANGER].gid.raw, 16);
+	stranger_inject(SERVER_HOST, CLIENT_HOST, &msg);
+	assert_int_equal(trio.server.seen[IB_CM_LAP_RECEIVED], 0);
+	assert_int_equal(trio.client.seen[IB_CM_APR_RECEIVED], 1);
+	assert_int_equal(trio.client.last.param.apr_rcvd.ap_status, IB_CM_APR_INVALID_GID);
+	/* another one may follow */
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(trio.server.seen[IB_CM_LAP_RECEIVED], 1);
+}
+
+static void alternate__of_a_lap_counts_once_accepted(void **state)
+{
+	struct ib_sa_path_rec path = net_path(CLIENT_HOST, SERVER_HOST);
+
+	(void)state;
+	(void)stranger_connect();
+	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(server_mask(IB_QPS_RTR) & IB_QP_ALT_PATH, 0);
+	assert_int_equal(ib_cm_notify(trio.server.id, IB_EVENT_PATH_MIG), -EINVAL);
+	assert_int_equal(ib_send_cm_apr(trio.server.id, IB_CM_APR_SUCCESS, NULL, 0, NULL, 0), 0);
+	assert_int_equal(server_mask(IB_QPS_RTR) & IB_QP_ALT_PATH, IB_QP_ALT_PATH);
+}
+
 /* ---- messages of a connection ---------------------------------------------------------------- */
 
 static void message__ends_no_connection_of_others(void **state)
@@ -185,6 +278,10 @@ int main(void)
 		STRANGER_TEST(req__came_another_way_than_its_path),
 		STRANGER_TEST(req__names_a_queue_pair_of_another_host),
 		STRANGER_TEST(req__names_a_connection_of_another_host),
+		STRANGER_TEST(alternate__keeps_no_request_of_its_host),
+		STRANGER_TEST(alternate__of_a_request_leads_to_no_other_host),
+		STRANGER_TEST(alternate__of_a_lap_leads_to_no_other_host),
+		STRANGER_TEST(alternate__of_a_lap_counts_once_accepted),
 		STRANGER_TEST(message__ends_no_connection_of_others),
 		STRANGER_TEST(message__answers_no_request_of_others),
 	};
