@@ -82,6 +82,7 @@ struct cm_id {
 	u32 will;		  /* slot + 1 of its will; 0: none */
 
 	bool orphan;	/* the consumer has destroyed it */
+	struct list_head orphaned; /* cm.orphans */
 	bool in_handler;
 	u32 waiting;	/* threads in ib_destroy_cm_id */
 	u32 children;	/* of a listening id: requests that its handler has not returned from */
@@ -133,7 +134,13 @@ struct cm_departure {
 	u8 mad[CM_MAD_BYTES];
 } OWNED_BY(cm.lock until it leaves);
 
-enum { CM_BACKLOG_MAX = 8192 };
+enum { CM_BACKLOG_MAX = 8192, CM_ORPHANS_MAX = 65536 };
+/* Peers name times by exponents of up to 2.4 hours; these are the bounds of what they get. The
+ * longest that IBA's fabrics need are exponents of about 22 (17 s). */
+#define CM_TIMEOUT_MIN_NS NS_PER_MS
+#define CM_TIMEOUT_MAX_NS (60 * NS_PER_S)
+#define CM_TIMEWAIT_MAX_NS (60 * NS_PER_S)
+#define CM_HOLD_NS (300 * NS_PER_S)
 
 /* Slots of wills: those that were given back, and the lowest that nobody has had. */
 struct cm_will_slots {
@@ -160,6 +167,11 @@ struct cm {
 	u32 next_service GUARDED_BY(lock);
 	u32 next_tid GUARDED_BY(lock);
 	u32 backlog GUARDED_BY(lock); /* requests that no handler has seen */
+	/* Orphans whose DREQ or timewait has not ended, the oldest first. It gives way to one more
+	 * than orphans_max: the peer has been told already. */
+	struct list_head orphans GUARDED_BY(lock);
+	u32 orphan_count GUARDED_BY(lock);
+	u32 orphans_max FIXED;
 	u64 counters[CM_COUNTERS] GUARDED_BY(lock);
 	bool shown FIXED; /* the process' own: tools see its counters */
 	struct timer_set timers GUARDS_ITSELF;
@@ -249,6 +261,11 @@ void cm_timewait_enter(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock);
 void cm_timer(struct timer *t);
 /* Nanoseconds of an exponent: 4.096 us << exponent. */
 u64 cm_exponent_ns(u8 exponent);
+/* What a peer that has sent a REQ may ask of this host's requests, by the exponent and the
+ * number of retries of that REQ: a timeout of at least CM_TIMEOUT_MIN_NS and at most
+ * CM_TIMEOUT_MAX_NS, and so few retries that all timeouts together are no more than CM_HOLD_NS. */
+u64 cm_request_timeout(u8 exponent);
+u8 cm_request_retries(u64 timeout_ns, u8 retries);
 
 /* path.c */
 int cm_av_from_path(struct cm_device *dev, const struct ib_sa_path_rec *path, struct cm_av *av);

@@ -230,9 +230,9 @@ static void cm_req_take(struct cm *cm, struct cm_id *id, const struct cm_receive
 	id->responder_resources = m->initiator_depth;
 	id->retry_count = m->retry_count;
 	id->rnr_retry_count = m->rnr_retry_count;
-	id->max_cm_retries = m->max_cm_retries;
 	/* how long the sender of the REQ may take for its answer to the REP */
-	id->timeout_ns = cm_exponent_ns(m->local_response_timeout);
+	id->timeout_ns = cm_request_timeout(m->local_response_timeout);
+	id->max_cm_retries = cm_request_retries(id->timeout_ns, m->max_cm_retries);
 	id->remote_response_timeout = m->local_response_timeout;
 	cm_state_set(cm, id, IB_CM_REQ_RCVD);
 	cm_id_link(cm, id, CM_BY_REMOTE, m->local_ca_guid, m->local_id);

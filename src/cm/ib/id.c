@@ -88,6 +88,7 @@ struct cm_id *cm_id_create(struct cm *cm, struct cm_device *dev, ib_cm_handler h
 	list_init(&id->ready);
 	list_init(&id->masked);
 	list_init(&id->changed);
+	list_init(&id->orphaned);
 	list_push_back(&cm->ids, &id->all);
 	cm->id_count++;
 	for (int kind = 0; kind < CM_KEYS; kind++)
@@ -126,8 +127,24 @@ void cm_id_reset(struct cm *cm, struct cm_id *id)
 		cm_id_bury(cm, id);
 }
 
+static void cm_orphan_end(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
+{
+	if (list_empty(&id->orphaned))
+		return;
+	list_remove(&id->orphaned);
+	cm->orphan_count--;
+}
+
+static void cm_orphan_begin(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)
+{
+	list_push_back(&cm->orphans, &id->orphaned);
+	if (++cm->orphan_count > cm->orphans_max)
+		cm_id_bury(cm, list_first(&cm->orphans, struct cm_id, orphaned));
+}
+
 void cm_id_bury(struct cm *cm, struct cm_id *id)
 {
+	cm_orphan_end(cm, id);
 	cm_request_end(cm, id);
 	for (int kind = 0; kind < CM_KEYS; kind++)
 		cm_id_unlink(cm, id, (enum cm_key_kind)kind);
@@ -144,6 +161,7 @@ void cm_id_free(struct cm *cm, struct cm_id *id)
 	list_remove(&id->ready);
 	list_remove(&id->masked);
 	cm_will_drop(cm, id);
+	cm_orphan_end(cm, id);
 	list_remove(&id->all);
 	cm->id_count--;
 	free(id->compare);
@@ -194,6 +212,8 @@ void cm_id_abandon(struct cm *cm, struct cm_id *id)
 	if (id->dev == NULL ||
 	    (id->pub.state != IB_CM_DREQ_SENT && id->pub.state != IB_CM_TIMEWAIT))
 		cm_id_bury(cm, id);
+	else
+		cm_orphan_begin(cm, id);
 }
 
 void ib_destroy_cm_id(struct ib_cm_id *cm_id)

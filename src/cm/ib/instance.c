@@ -87,6 +87,8 @@ struct cm *cm_create(struct work_queue *queue, u32 seed) NO_THREAD_SAFETY /* nob
 	list_init(&cm->dead);
 	list_init(&cm->outbox);
 	list_init(&cm->changed);
+	list_init(&cm->orphans);
+	cm->orphans_max = CM_ORPHANS_MAX;
 	timer_set_init(&cm->timers);
 	work_init(&cm->work, queue, cm_run);
 	work_init(&cm->alarm, queue, cm_alarm);

@@ -324,8 +324,9 @@ void cm_receive_mra(struct cm *cm, const struct cm_received *r)
 		return;
 	}
 	/* an answer to a request that was repeated: the time runs from now, and is told once */
-	cm_request_extend(cm, id, cm_exponent_ns(m->service_timeout) +
-					  cm_exponent_ns(id->av.timeout));
+	cm_request_extend(cm, id, MIN(cm_exponent_ns(m->service_timeout) +
+					      cm_exponent_ns(id->av.timeout),
+				      (u64)CM_HOLD_NS));
 	if (again) {
 		cm_tally(cm, CM_DUPLICATES);
 		return;

@@ -18,6 +18,16 @@ u64 cm_exponent_ns(u8 exponent)
 	return 4096ull << (exponent & 31);
 }
 
+u64 cm_request_timeout(u8 exponent)
+{
+	return MIN(MAX(cm_exponent_ns(exponent), (u64)CM_TIMEOUT_MIN_NS), (u64)CM_TIMEOUT_MAX_NS);
+}
+
+u8 cm_request_retries(u64 timeout_ns, u8 retries)
+{
+	return (u8)MIN((u64)retries, CM_HOLD_NS / timeout_ns - 1);
+}
+
 /* ---- the deadline ---------------------------------------------------------------------------- */
 
 static void cm_deadline_set(struct cm *cm, struct cm_id *id, u64 ns) REQUIRES(&cm->lock)
@@ -119,7 +129,7 @@ void cm_timewait_enter(struct cm *cm, struct cm_id *id)
 	cm_id_unlink(cm, id, CM_BY_QPN);
 	cm_state_set(cm, id, IB_CM_TIMEWAIT);
 	id->pub.lap_state = IB_CM_LAP_UNINIT;
-	cm_deadline_set(cm, id, cm_exponent_ns(id->av.timeout));
+	cm_deadline_set(cm, id, MIN(cm_exponent_ns(id->av.timeout), (u64)CM_TIMEWAIT_MAX_NS));
 }
 
 static void cm_timewait_exit(struct cm *cm, struct cm_id *id) REQUIRES(&cm->lock)

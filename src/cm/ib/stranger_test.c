@@ -122,6 +122,113 @@ static void req__names_a_connection_of_another_host(void **state)
 	stranger_asks(&msg);
 }
 
+/* ---- what messages say of time --------------------------------------------------------------- */
+
+/* The server gets the client's REQ, with these, and answers it. Nothing arrives from then on. */
+static void stranger_names_times(u8 exponent, u8 retries)
+{
+	struct ib_cm_rep_param rep = { .qp_num = SERVER_QPN };
+	struct cm_msg msg;
+
+	net.cut = true;
+	msg = stranger_req();
+	msg.req.local_response_timeout = exponent;
+	msg.req.max_cm_retries = retries;
+	stranger_inject(SERVER_HOST, CLIENT_HOST, &msg);
+	assert_int_equal(ib_send_cm_rep(trio.server.id, &rep), 0);
+}
+
+static void times__hold_a_server_for_minutes(void **state)
+{
+	(void)state;
+	stranger_names_times(31, 15);
+	net_run_for(CM_HOLD_NS + NS_PER_S);
+	assert_int_equal(trio.server.seen[IB_CM_REP_ERROR], 1);
+	assert_int_equal(net.sent[CM_REP], CM_HOLD_NS / CM_TIMEOUT_MAX_NS);
+}
+
+static void times__hold_as_long_as_a_fabric_needs(void **state)
+{
+	(void)state;
+	stranger_names_times(22, 15);
+	net_run_for(15 * cm_exponent_ns(22) + NS_PER_S);
+	assert_int_equal(net.sent[CM_REP], 16);
+	assert_int_equal(trio.server.seen[IB_CM_REP_ERROR], 0);
+}
+
+static void times__ask_for_an_answer_each_millisecond(void **state)
+{
+	(void)state;
+	stranger_names_times(0, 15);
+	net_run_for(5 * NS_PER_MS);
+	assert_in_range(net.sent[CM_REP], 2, 6);
+	net_run_for(NS_PER_S);
+	assert_int_equal(net.sent[CM_REP], 16);
+}
+
+static void times__of_an_mra_hold_a_client_for_minutes(void **state)
+{
+	(void)state;
+	(void)stranger_req();
+	net_run_for(NS_PER_MS);
+	assert_int_equal(ib_send_cm_mra(trio.server.id, 31, NULL, 0), 0);
+	net_run_for(NS_PER_S);
+	assert_int_equal(trio.client.id->state, IB_CM_MRA_REQ_RCVD);
+	assert_int_equal(net.sent[CM_REQ], 1);
+	net_run_for(CM_HOLD_NS);
+	assert_int_equal(net.sent[CM_REQ], 2);
+}
+
+/* Either end's timeout is the other's word: the client's in the REQ, the server's delay in the
+ * REP. */
+static void times__of_a_path_keep_nobody_in_timewait_for_long(void **state)
+{
+	struct ib_cm_rep_param rep = { .qp_num = SERVER_QPN };
+	struct cm_msg msg;
+
+	(void)state;
+	net.hosts[SERVER_HOST].dev.ack_delay = 31;
+	net.cut = true;
+	msg = stranger_req();
+	net.cut = false;
+	msg.req.primary.local_ack_timeout = 31;
+	stranger_inject(SERVER_HOST, CLIENT_HOST, &msg);
+	assert_int_equal(ib_send_cm_rep(trio.server.id, &rep), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(ib_send_cm_rtu(trio.client.id, NULL, 0), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(ib_send_cm_dreq(trio.server.id, NULL, 0), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(ib_send_cm_drep(trio.client.id, NULL, 0), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(trio.client.id->state, IB_CM_TIMEWAIT);
+	assert_int_equal(trio.server.id->state, IB_CM_TIMEWAIT);
+	net_run_for(CM_TIMEWAIT_MAX_NS);
+	assert_int_equal(trio.client.seen[IB_CM_TIMEWAIT_EXIT], 1);
+	assert_int_equal(trio.server.seen[IB_CM_TIMEWAIT_EXIT], 1);
+}
+
+static void orphans__the_oldest_gives_way(void **state)
+{
+	struct cm *cm = net.hosts[SERVER_HOST].cm;
+	u32 before = cm_id_count(cm);
+
+	(void)state;
+	cm->orphans_max = 2;
+	for (u32 i = 0; i < 5; i++) {
+		(void)stranger_connect();
+		net.cut = true;
+		ib_destroy_cm_id(trio.server.id);
+		ib_destroy_cm_id(trio.client.id);
+		net_run_for(NS_PER_MS);
+		net.cut = false;
+		trio.server.id = NULL;
+		trio.client = net_end_create(CLIENT_HOST);
+		net_end_bind(&trio.client);
+	}
+	assert_int_equal(cm_id_count(cm), before + 2);
+}
+
 /* ---- alternate paths ------------------------------------------------------------------------- */
 
 /* The stranger's own REQ, whose alternate path is the client's. */
@@ -278,6 +385,12 @@ int main(void)
 		STRANGER_TEST(req__came_another_way_than_its_path),
 		STRANGER_TEST(req__names_a_queue_pair_of_another_host),
 		STRANGER_TEST(req__names_a_connection_of_another_host),
+		STRANGER_TEST(times__hold_a_server_for_minutes),
+		STRANGER_TEST(times__hold_as_long_as_a_fabric_needs),
+		STRANGER_TEST(times__ask_for_an_answer_each_millisecond),
+		STRANGER_TEST(times__of_an_mra_hold_a_client_for_minutes),
+		STRANGER_TEST(times__of_a_path_keep_nobody_in_timewait_for_long),
+		STRANGER_TEST(orphans__the_oldest_gives_way),
 		STRANGER_TEST(alternate__keeps_no_request_of_its_host),
 		STRANGER_TEST(alternate__of_a_request_leads_to_no_other_host),
 		STRANGER_TEST(alternate__of_a_lap_leads_to_no_other_host),
