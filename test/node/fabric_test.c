@@ -28,6 +28,7 @@ enum {
 	TEST_PORT_INFO = 0x15,
 	TEST_LFT = 0x19,
 	TEST_DATA = 64, /* of an SMP */
+	QUIET_MS = 50,
 };
 
 /* Which host a process of a test is on. */
@@ -371,6 +372,39 @@ static void fabric__survives_the_node(void **state)
 	harness_detach(&b.h);
 }
 
+/* A request that comes to the next node before its agent does is lost, not refused. */
+static void fabric__an_agent_comes_back(void **state)
+{
+	struct node_agent agent = { .methods = { 1ull << TEST_GET },
+				    .port = 1,
+				    .qpn = 1,
+				    .mgmt_class = TEST_CLASS,
+				    .version = 1 };
+	struct node_fabric_mad got;
+	struct guest a, b;
+	struct fabric_mad m;
+
+	assert_int_equal(fabric_up("star:2"), 0);
+	guest_enter(&a, "h1");
+	guest_enter(&b, "h2");
+	sm_configure(&a);
+	agent.device = node_fabric_device(b.f->ca[0]);
+	assert_int_equal(node_agent_add(b.h.node, &agent, b.slot), 0);
+	harness_kill_daemon();
+	(void)harness_wait_event(&a.h, NODE_EVENT_LOST);
+	(void)harness_wait_event(&b.h, NODE_EVENT_LOST);
+	assert_int_equal(node_recover(a.h.node), 0);
+	gmp_make(&m, &a, TEST_GET, 2, 500);
+	assert_int_equal(node_fabric_send(a.f, a.port, &m), 0);
+	assert_false(guest_wait(&a, 500, &got, QUIET_MS));
+	assert_int_equal(node_recover(b.h.node), 0);
+	gmp_make(&m, &a, TEST_GET, 2, 501);
+	assert_int_equal(node_fabric_send(a.f, a.port, &m), 0);
+	assert_true(guest_wait(&b, 501, &got, HARNESS_PATIENCE_MS));
+	harness_detach(&a.h);
+	harness_detach(&b.h);
+}
+
 /* cap_mask of the first port, as the host's /sys shows it. */
 static u32 host_cap_mask(const char *host)
 {
@@ -468,6 +502,8 @@ int main(void)
 						fabric_teardown),
 		cmocka_unit_test_setup_teardown(fabric__bad_packets, fabric_setup, fabric_teardown),
 		cmocka_unit_test_setup_teardown(fabric__survives_the_node, fabric_setup,
+						fabric_teardown),
+		cmocka_unit_test_setup_teardown(fabric__an_agent_comes_back, fabric_setup,
 						fabric_teardown),
 		cmocka_unit_test_setup_teardown(fabric__subnet_manager_while_open, fabric_setup,
 						fabric_teardown),

@@ -225,8 +225,8 @@ static void madchannel_reply(struct fabricd *f, u32 port, const struct fabric_ma
 void madchannel_answer(struct fabricd *f, u32 port, const struct fabric_mad *m)
 {
 	f->counts.unclaimed++;
-	/* a connection's process may come back to this node */
-	if (m->mad[STEER_CLASS] != STEER_CLASS_CM || !route_is_incomplete(f->daemon))
+	/* the process of the connection, or the agent, may come back to this node */
+	if (!route_is_incomplete(f->daemon))
 		madchannel_reply(f, port, m, madchannel_refuse);
 }
 
