@@ -43,7 +43,7 @@ static void say(char what)
 		_exit(2);
 }
 
-static char hear(int fd)
+static char told(int fd)
 {
 	char what = 0;
 
@@ -72,7 +72,7 @@ static void obey(struct node *n, u32 slot)
 	struct node_will w = make_will(n, slot);
 
 	for (;;) {
-		switch (hear(orders[0])) {
+		switch (told(orders[0])) {
 		case 'w': /* leave a will */
 			if (node_will_set(n, INDEX, &w) == 1 && node_will_offer(n) != 0)
 				_exit(3);
@@ -126,7 +126,7 @@ static pid_t begin(void)
 static void order(char what)
 {
 	assert_int_equal(write(orders[1], &what, 1), 1);
-	assert_int_equal(hear(replies[0]), what);
+	assert_int_equal(told(replies[0]), what);
 }
 
 static void end(void)
