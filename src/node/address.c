@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/env.h"
+#include "base/fd.h"
 
 enum { ADDRESS_DEVICE_DIGITS = 4 };
 
@@ -133,6 +134,23 @@ bool address_peer_is_mine(int fd, s32 *pid)
 		return false;
 	*pid = cred.pid;
 	return cred.uid == geteuid();
+}
+
+/* A socket that is shut down for reading before it connects refuses all that its peer sends. Else
+ * closing it could drop the last reference to a TCP socket with SO_LINGER and unsent data, and wait
+ * for that. */
+int address_probe(const struct sockaddr_un *addr, socklen_t length, s32 *pid)
+{
+	int err, fd = fd_own(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+
+	if (fd < 0)
+		return -errno;
+	(void)shutdown(fd, SHUT_RD); /* some sandbox' kernels need a connected socket for it */
+	err = connect(fd, (const struct sockaddr *)addr, length) < 0 ? -errno : 0;
+	if (err == 0 && !address_peer_is_mine(fd, pid))
+		err = -EACCES;
+	close(fd);
+	return err;
 }
 
 u64 address_net_ns(void)

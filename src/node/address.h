@@ -33,6 +33,10 @@ bool address_user_is_unique(void);
 /* Tells whether the other end of a connected socket runs as this user. *pid: the peer's in any
  * case, as this process sees it (may be 0). */
 bool address_peer_is_mine(int fd, s32 *pid);
+/* Tells whose process listens there: 0 for this user's, -EACCES for another's, or the error of
+ * socket() or connect(). *pid as above, set for 0 and -EACCES. Nothing that a listener sends
+ * reaches this process, for a descriptor may be one whose close waits. */
+int address_probe(const struct sockaddr_un *addr, socklen_t length, s32 *pid);
 /* Inodes of this process' namespaces; 0 where unknown, and for the host's first user namespace. */
 u64 address_user_ns(void);
 u64 address_net_ns(void);

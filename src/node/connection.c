@@ -35,10 +35,12 @@ static int connection_connect(const struct sockaddr_un *addr, socklen_t length, 
 	if (fd < 0)
 		return -errno;
 	err = connect(fd, (const struct sockaddr *)addr, length) < 0 ? -errno : 0;
-	if (err == 0 && !address_peer_is_mine(fd, pid))
-		err = -EACCES;
-	if (err == 0)
+	if (err == 0 && address_peer_is_mine(fd, pid))
 		return fd;
+	/* Another user has taken the address since the probe: closing could wait for what he has
+	 * sent (address_probe), so the socket stays. */
+	if (err == 0)
+		return -EACCES;
 	close(fd);
 	return err;
 }
@@ -72,9 +74,12 @@ static int connection_at_names(const char *name, bool *taken, s32 *pid)
 	bool full = false;
 
 	for (u32 i = 0; i < ADDRESS_NAMES; i++) {
+		socklen_t length = address_make(name, i, &addr);
 		s32 peer;
-		int fd = connection_connect(&addr, address_make(name, i, &addr), &peer);
+		int fd = address_probe(&addr, length, &peer);
 
+		if (fd == 0)
+			fd = connection_connect(&addr, length, &peer);
 		if (fd == -EACCES && !*taken)
 			*pid = peer;
 		*taken |= fd == -EACCES;

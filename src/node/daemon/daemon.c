@@ -143,19 +143,10 @@ static void daemon_close_listener(struct daemon *d, struct loop_source *at)
  * decides. */
 static bool daemon_is_up(const struct sockaddr_un *addr, socklen_t length)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	bool connected, up;
 	s32 pid;
+	int err = address_probe(addr, length, &pid);
 
-	if (fd < 0)
-		return true;
-	connected = connect(fd, (const struct sockaddr *)addr, length) == 0;
-	up = connected && address_peer_is_mine(fd, &pid);
-	if (connected && !up)
-		stranger_close(fd);
-	else
-		close(fd);
-	return up;
+	return err == 0 || err == -EMFILE || err == -ENFILE || err == -ENOMEM || err == -ENOBUFS;
 }
 
 /* At another address than the one with this index: another user may have gone from there. */
