@@ -10,7 +10,8 @@
  *
  *   anyverbs-tcp, 4 or 6, process, scope, then for either end an IPv6 address and a port
  *
- * all in hexadecimal digits. The process keeps names of two nodes with one address apart.
+ * all in hexadecimal digits. The process keeps names of two nodes with one address apart. Only a
+ * pair that this user or root has made counts.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -24,6 +25,8 @@
 
 NEXT_SLOT(bind);
 NEXT_SLOT(getpeername);
+NEXT_SLOT(getsockname);
+NEXT_SLOT(getsockopt);
 
 #define INHERIT_MARK "anyverbs-tcp"
 
@@ -103,6 +106,21 @@ static bool inherit_read(const char *at, int domain, u32 scope, struct address *
 	return true;
 }
 
+/* Any user may give a socket such a name and connect to a Unix socket of the program's. But an end
+ * that comes from there has the listener's name, and an end of a stranger's pair says whose it is.
+ * A pair of root's may have come to another user: inetd's servers run as their own. */
+static bool inherit_is_trusted(int fd)
+{
+	struct ucred maker = { .uid = (uid_t)-1 };
+	struct sockaddr_un own;
+	socklen_t size = sizeof(own), room = sizeof(maker);
+
+	return NEXT(getsockname)(fd, (void *)&own, &size) == 0 &&
+	       size == offsetof(struct sockaddr_un, sun_path) &&
+	       NEXT(getsockopt)(fd, SOL_SOCKET, SO_PEERCRED, &maker, &room) == 0 &&
+	       (maker.uid == geteuid() || maker.uid == 0);
+}
+
 /* False: the name is none of inherit_name's. */
 static bool inherit_parse(const char *text, int *domain, struct address *local,
 			  struct address *peer)
@@ -128,7 +146,8 @@ struct sock *inherit_get(int fd)
 
 	if (NEXT(getpeername)(fd, (void *)&name, &size) == 0 && name.sun_family == AF_UNIX &&
 	    size == offsetof(struct sockaddr_un, sun_path) + 1 + INHERIT_TEXT &&
-	    name.sun_path[0] == 0 && inherit_parse(name.sun_path + 1, &domain, &local, &peer))
+	    name.sun_path[0] == 0 && inherit_is_trusted(fd) &&
+	    inherit_parse(name.sun_path + 1, &domain, &local, &peer))
 		s = sock_new(SOCK_KERNEL, domain);
 	if (s != NULL) {
 		s->local = local;

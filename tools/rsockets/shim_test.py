@@ -691,6 +691,65 @@ class Descriptors(Shim):
         os.waitpid(child, 0)
 
 
+class Inherited(Shim):
+    """Sockets that the program has from others: only a pair that the shim of its user, or of root, has made is TCP's."""
+    NAME = "\0anyverbs-tcp4" + "%08x%08x" % (os.getpid(), 0) + 2 * ("00000000000000000000ffff" + "7f000001" + "03ff")
+
+    def send_end(self, over, named):
+        """Sends an end of a pair, the other one with a name."""
+        near, far = socket.socketpair()
+        far.bind(named)
+        socket.send_fds(over, [b"x"], [near.fileno()])
+        return far
+
+    def receive_end(self, over):
+        return socket.socket(fileno=socket.recv_fds(over, 1, 1)[1][0])
+
+    def test_pair_of_this_user(self):
+        a, b = socket.socketpair()
+        with self.send_end(a, self.NAME):
+            end = self.receive_end(b)
+            self.assertEqual((end.family, end.getpeername()), (socket.AF_INET, ("127.0.0.1", 1023)))
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root")
+    def test_pair_of_another_user(self):
+        a, b = socket.socketpair()
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            b.close()
+            with self.send_end(a, self.NAME):
+                a.recv(1)
+            os._exit(0)
+        end = self.receive_end(b)
+        self.assertEqual((end.family, end.getpeername()), (socket.AF_UNIX, self.NAME.encode()))
+        b.send(b"x")
+        os.waitpid(child, 0)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root")
+    def test_pair_of_root(self):
+        """As inetd's, which runs its servers as other users."""
+        a, b = socket.socketpair()
+        with self.send_end(a, self.NAME):
+            child = os.fork()
+            if child == 0:
+                os.setuid(65534)
+                os._exit(self.receive_end(b).family != socket.AF_INET)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_client_of_a_unix_socket(self):
+        """Any user may connect, with a name of his choice."""
+        server, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        server.bind("")
+        server.listen()
+        client.bind(self.NAME)
+        client.connect(server.getsockname())
+        fd, _ = server._accept()
+        end = socket.socket(fileno=fd)
+        self.assertEqual((end.family, end.getpeername()), (socket.AF_UNIX, self.NAME.encode()))
+        self.assertRaises(OSError, end.setsockopt, socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 class Plain(Shim):
     tcp = True
 
