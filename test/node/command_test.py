@@ -263,6 +263,14 @@ class Case(unittest.TestCase):
         self.assertFalse(self.status()["running"])
         self.assertIn("no node is up", self.run_command("device", "list").stderr)
 
+    def test_nobody_else_may_read_a_capture(self):
+        new, old = (os.path.join(self.root, name) for name in ("new.pcapng", "old.pcapng"))
+        open(old, "w").close()
+        os.chmod(old, 0o644)
+        for record, mode in ((new, 0o600), (old, 0o644)):
+            self.assertEqual(self.run_command("capture", "--seconds", "0.01", record).returncode, 0)
+            self.assertEqual(os.stat(record).st_mode & 0o777, mode)
+
     def test_status_without_a_node(self):
         done = self.run_command("status")
         self.assertEqual((done.returncode, done.stderr), (1, ""))

@@ -295,14 +295,16 @@ static void capture_run(struct capture_command *c)
 
 /* ---- beginning and end ---- */
 
-/* A stream of its own also for standard output, which stays main's. */
+/* A stream of its own also for standard output, which stays main's. Packets hold what programs tell
+ * each other, so nobody else may read a new file. */
 static FILE *capture_open_file(const char *path)
 {
 	int fd;
 
 	if (strcmp(path, "-") != 0)
-		return fopen(path, "wbe");
-	fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	else
+		fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	return fd < 0 ? NULL : fdopen(fd, "wb");
 }
 
