@@ -270,12 +270,16 @@ static struct udp_dest *receive_source(struct udp *udp, struct udp_socket *s,
 }
 
 /* Handles a packet with a right ICRC from an unknown sender. If a queue pair takes it, its sender
- * becomes a source. */
+ * becomes a source. Any user of this host may send from its addresses. */
 static NOINLINE struct udp_dest *receive_introduce(struct udp *udp, struct udp_socket *s,
 						   const struct pkt *p) REQUIRES(udp->poll_lock)
 {
 	struct udp_dest *d = udp->unknown;
 
+	if (udp_is_own(udp, d->key.remote)) {
+		udp_count(udp, COUNT_RX_WRONG_PEER);
+		return NULL;
+	}
 	if (s->group == NULL && !udp->path.user_ops->awaits(udp->path.user, &d->dest, p))
 		return NULL;
 	d = dest_source_add(udp, &d->key, d->source);
@@ -455,12 +459,6 @@ static int receive_rest(struct udp *udp) REQUIRES(udp->poll_lock)
 
 /* ---- one datagram, or several joined ---- */
 
-/* Multicast of this host comes back to it; its members got it already. */
-static bool receive_is_own(struct udp *udp, const struct udp_header *h)
-{
-	return !udp->cfg.loop && udp_has_source(udp, h->flow.sgid);
-}
-
 /* `plain`: read by the call that does not return the segment length. */
 static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr *m, bool plain)
 	REQUIRES(udp->poll_lock)
@@ -475,7 +473,8 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 		udp_count(udp, COUNT_RX_MALFORMED);
 		return 1;
 	}
-	if (s->group != NULL && receive_is_own(udp, &h))
+	/* multicast of this host comes back to it; its members got it already */
+	if (s->group != NULL && udp_is_own(udp, h.flow.sgid))
 		return 1;
 	from = receive_source(udp, s, &h);
 	if (plain && !cut_expected(&udp->inbox->cut, from->source, &h.flow, data, left,

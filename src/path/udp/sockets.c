@@ -370,6 +370,11 @@ bool udp_has_source(struct udp *udp, const u8 sgid[16])
 	return has;
 }
 
+bool udp_is_own(struct udp *udp, const u8 sgid[16])
+{
+	return !udp->cfg.loop && udp_has_source(udp, sgid);
+}
+
 void sockets_close_all(struct udp *udp)
 {
 	lock_acquire(&udp->lock);

@@ -16,6 +16,9 @@ static int stray_judge(struct udp *udp, const struct node_mad *m, struct pkt *p,
 		capture_datagram(udp->cfg.capture, true, &flow, m->payload, sizeof(m->payload));
 	if (!right)
 		return COUNT_RX_ICRC + 1;
+	/* the node sends a dead process' last words by its own port, which nobody else may have */
+	if (m->sport != NODE_UDP_PORT && udp_is_own(udp, m->sgid))
+		return COUNT_RX_WRONG_PEER + 1;
 	err = roce_unpack(m->payload, sizeof(m->payload) - ROCE_ICRC, p, payload);
 	return err == ROCE_PKEY_WRONG ? COUNT_RX_PKEY + 1 : err != 0 ? COUNT_RX_MALFORMED + 1 : 0;
 }

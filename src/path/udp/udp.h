@@ -19,7 +19,9 @@ struct udp_config {
 	struct capture *capture; /* NULL: nothing is ever captured */
 	void (*kick)(void *arg); /* has the engine's thread poll timers and sockets */
 	void *kick_arg;
-	bool loop; /* multicast of this host is received, too: no other path delivers it */
+	/* what has an own source address is received, too: no other path takes this node's packets
+	 * to itself */
+	bool loop;
 	u32 lanes; /* source ports beside 4791, per address; at most UDP_LANES */
 	/* connected sockets for short alternating messages, which are received by the shortest
 	 * call, too; 0: no connected sockets, and the long call */

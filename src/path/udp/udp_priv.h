@@ -262,6 +262,9 @@ void sockets_set_hops(struct udp_socket *s, u8 hops);
 bool sockets_insert(struct udp *udp, struct udp_socket *s) REQUIRES(udp->lock);
 /* Adds or removes the socket's wait for room in the epoll set. */
 void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want);
+/* Is it an address of this node, whose processes reach each other by another path? A datagram from
+ * there is a stranger's then: of any user of this host, or of another host with the address. */
+bool udp_is_own(struct udp *udp, const u8 sgid[16]);
 void sockets_close_all(struct udp *udp);
 /* Takes a socket of a slot or of a group. False: it is known already, or cannot be used. */
 bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,

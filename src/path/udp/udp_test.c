@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "base/process_test.h"
+#include "node/datagram.h"
 #include "wire/roce.h"
 
 /* ---- there and back ---- */
@@ -438,6 +439,47 @@ static void receive__another_process_slot(void **state)
 	expect_drop(COUNT_RX_WRONG_SLOT, 1);
 }
 
+/* ---- datagrams of other users of this host ---- */
+
+static void receive__from_an_own_address(void **state)
+{
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
+	u8 data[256];
+
+	send_raw_from(side[1].gid, data, make_raw_from(side[1].gid, data, &p, NULL));
+	expect_drop(COUNT_RX_WRONG_PEER, 1);
+	assert_int_equal(side[1].strangers, 0);
+}
+
+/* A MAD that the node has passed on. */
+static bool unpack_mad(const u8 sgid[16], u16 sport)
+{
+	struct pkt p = { .opcode = PKT_SEND_ONLY, .qp_type = IBV_QPT_UD, .dqpn = 1, .sqpn = 1 }, q;
+	struct node_mad m = { .sport = sport };
+	struct roce_flow flow;
+	const u8 *payload;
+	u32 headers, icrc;
+
+	memcpy(m.sgid, sgid, 16);
+	memcpy(m.dgid, side[1].gid, 16);
+	p.length = 256;
+	headers = (u32)roce_pack(&p, m.payload);
+	flow = datagram_flow(&m);
+	icrc = roce_icrc_begin(&flow, sizeof(m.payload), m.payload, headers);
+	icrc = roce_icrc_add(icrc, m.payload + headers, p.length);
+	roce_icrc_end(icrc, 0, m.payload + headers + p.length);
+	return udp_unpack_mad(side[1].udp, &m, &q, &payload);
+}
+
+/* The node itself speaks for processes that have ended. */
+static void unpack_mad__from_an_own_address(void **state)
+{
+	assert_true(unpack_mad(side[0].gid, 40000));
+	assert_false(unpack_mad(side[1].gid, 40000));
+	assert_int_equal(side[1].counters[COUNT_RX_WRONG_PEER], 1);
+	assert_true(unpack_mad(side[1].gid, NODE_UDP_PORT));
+}
+
 /* ---- datagrams from anywhere ---- */
 
 enum { STRANGERS = 4000, STRANGERS_BETWEEN = 100, STRANGER_MOST_BYTES = 6 << 20 };
@@ -774,6 +816,8 @@ int main(void)
 		EACH(receive__wrong_pkey),
 		EACH(receive__reserved_opcode),
 		EACH(receive__another_process_slot),
+		EACH(receive__from_an_own_address),
+		EACH(unpack_mad__from_an_own_address),
 		EACH(strangers__with_a_wrong_icrc_leave_nothing),
 		EACH(strangers__that_nobody_awaits_leave_nothing),
 		EACH(strangers__that_are_taken_leave_little),
