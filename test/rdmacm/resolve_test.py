@@ -17,23 +17,9 @@ import threading
 import time
 import unittest
 
-SKIPPED = 77
-INSIDE = "RESOLVE_TEST_INSIDE"
-BUILD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.path.abspath("build")
+from inside import BUILD, go_inside, ip, start_host
+
 PATIENCE = 30  # seconds, for a busy machine
-
-
-def go_inside():
-    for how in (["unshare", "-n"], ["unshare", "-rn"]):
-        if subprocess.run([*how, "ip", "link", "add", "t0", "type", "veth"], capture_output=True).returncode == 0:
-            os.execvpe("unshare", [*how, sys.executable, *sys.argv[:1], BUILD, *sys.argv[1:]], {**os.environ, INSIDE: "1"})
-    print("skipped: needs unshare, ip and veth: root, or user namespaces")
-    sys.exit(SKIPPED)
-
-
-def ip(*words, host=None):
-    enter = ["nsenter", "-t", str(host), "-n"] if host else []
-    subprocess.run([*enter, "ip", *words], check=True)
 
 
 class Resolve(unittest.TestCase):
@@ -43,12 +29,7 @@ class Resolve(unittest.TestCase):
         os.chmod(cls.root, 0o700)
         cls.env = {k: v for k, v in os.environ.items() if not k.startswith(("ANYVERBS_", "LD_", "XDG_"))}
         cls.env.update(ANYVERBS_NODE=f"resolve-{os.getpid()}", XDG_RUNTIME_DIR=cls.root)
-        cls.peer = subprocess.Popen(["unshare", "-n", "sleep", "1000"])
-        ip("link", "set", "lo", "up")
-        while os.readlink(f"/proc/{cls.peer.pid}/ns/net") == os.readlink("/proc/self/ns/net"):
-            time.sleep(0.01)
-        ip("link", "add", "t0", "type", "veth", "peer", "name", "t1")
-        ip("link", "set", "t1", "netns", str(cls.peer.pid))
+        cls.peer = start_host()
         ip("addr", "add", "10.9.0.1/24", "dev", "t0")
         ip("link", "set", "t0", "up")
         ip("addr", "add", "10.9.0.2/24", "dev", "t1", host=cls.peer.pid)
@@ -168,7 +149,5 @@ class Resolve(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if os.environ.get(INSIDE) != "1":
-        go_inside()
-    subprocess.run(["ip", "link", "del", "t0"], capture_output=True)
+    go_inside()
     unittest.main()
