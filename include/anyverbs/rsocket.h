@@ -11,4 +11,13 @@
  * 0 ends that, also of an rsocket that listens. */
 enum { RDMA_ACCEPT_ON_DEMAND = 0x4156 };
 
+/* SOL_RDMA, at any time, of stream rsockets: an int other than 0 makes rclose and rshutdown return
+ * at once, as close and shutdown of TCP do. The library goes on to deliver what was sent. rclose
+ * waits if SO_LINGER says so. What a listener accepts has its listener's. */
+enum { RDMA_CLOSE_AT_ONCE = 0x4157 };
+
+/* SOL_RDMA, to read, of any stream rsocket: how many streams of the process have been closed so
+ * and are not delivered yet. What they have not delivered ends with the process. */
+enum { RDMA_LINGERING = 0x4158 };
+
 #endif

@@ -42,6 +42,7 @@ enum fork_rank {
 	FORK_SLEEPER,
 	FORK_RSOCKETS,
 	FORK_UDP_SERVICE,
+	FORK_LINGER,
 	FORK_SERVICE,
 	FORK_DOOR_DEVICES,
 	/* libanyverbs */

@@ -550,3 +550,19 @@ void service_unwatch(struct stream *s)
 void service_leave(int fd)
 {
 }
+
+/* No stream has RDMA_CLOSE_AT_ONCE. */
+int linger_begin(void)
+{
+	return -ENOSYS;
+}
+
+void linger_keep(struct stream *s)
+{
+	stream_destroy(s);
+}
+
+u32 linger_count(void)
+{
+	return 0;
+}

@@ -84,6 +84,8 @@ void sleeper_end(struct sleeper *s);
 /* Forget the past: wakes before this call count no more. */
 void sleeper_reset(struct sleeper *s);
 bool sleeper_is_woken(const struct sleeper *s);
+/* Any context; never blocks. */
+void sleeper_wake(struct sleeper *s);
 /* Drives one rsocket, and through it the device, for a short while, or until woken: true. */
 bool sleeper_spin(const struct sleeper *s, struct rsocket *rs);
 /* Sleeps until woken, or so many ns (0: without a limit), or not at all, as it pleases. 0,

@@ -1,6 +1,6 @@
 /* service.c: the thread of the stream rsockets: takes the CM's events of each, and keeps
  * connections alive. It begins with the first listener or connection.
- * In:    descriptors of the CM's channels  Out: stream_take_events, stream_keepalive
+ * In:    descriptors of the CM's channels  Out: stream_take_events, stream_keepalive, linger_run
  * Runs:  a thread of its own               Locks: service.lock
  */
 #include <pthread.h>
@@ -98,6 +98,7 @@ static int service_keep_alive(void)
 		stream_keepalive(s, now, &next);
 		service_put(&s->rs);
 	}
+	linger_run(now, &next);
 	if (next == UINT64_MAX)
 		return -1;
 	return (int)MIN((MAX(next, now) - now) / NS_PER_MS + 1, (u64)INT32_MAX);
@@ -208,6 +209,20 @@ int service_watch(struct stream *s)
 		err = service_add(s->rs.fd, s->rs.fd);
 	if (err == 0 && s->early != NULL)
 		err = service_add(s->early->fd, s->rs.fd);
+	lock_release(&service.lock);
+	return err;
+}
+
+int service_hear(int fd, struct sleeper *bell)
+{
+	int err;
+
+	lock_acquire(&service.lock);
+	err = service_start();
+	if (err == 0)
+		err = service_add(fd, fd);
+	if (err == 0)
+		*bell = (struct sleeper){ .fd = service.bell };
 	lock_release(&service.lock);
 	return err;
 }

@@ -11,10 +11,12 @@
 
 /* ---- what has ended -------------------------------------------------------------------------- */
 
-void stream_end(struct stream *s, u32 bits)
+u32 stream_end(struct stream *s, u32 bits)
 {
-	__atomic_fetch_or(&s->ended, bits, __ATOMIC_SEQ_CST);
+	u32 before = __atomic_fetch_or(&s->ended, bits, __ATOMIC_SEQ_CST);
+
 	wait_wake(&s->rs.waiters);
+	return before;
 }
 
 void stream_break(struct stream *s, int err)
@@ -74,31 +76,16 @@ static u64 stream_arrivals(struct rsocket *rs)
 	       (u64)stream_ended(s) << (64 - 8);
 }
 
-/* A blocking one also waits until the peer's adapter has what was sent. */
-static int stream_shutdown(struct rsocket *rs, int how)
+/* How long rclose and rshutdown wait for the peer's adapter. */
+static u64 stream_linger_ns(struct stream *s)
 {
-	const u32 both = STREAM_END_RECV | STREAM_END_SEND;
-	struct stream *s = stream_of(rs);
-	u32 before, after;
-	int err;
+	u64 ns = __atomic_load_n(&s->at_once, __ATOMIC_RELAXED) ? 0 : STREAM_LINGER_NS;
 
-	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
-		return -EINVAL;
-	if (stream_phase(s) == STREAM_LISTENING)
-		return how == SHUT_WR ? 0 : stream_unlisten(s);
-	if (stream_await(s, false) < 0)
-		return -ENOTCONN;
-	before = stream_ended(s) & both;
-	after = before | (how != SHUT_WR ? STREAM_END_RECV : 0) |
-		(how != SHUT_RD ? STREAM_END_SEND : 0);
-	stream_end(s, after);
-	if (after == before || !(after & STREAM_END_SEND) ||
-	    (stream_ended(s) & STREAM_NO_CONTROL))
-		return 0;
-	err = stream_control(s, after == both ? STREAM_DISCONNECT : STREAM_SHUTDOWN);
-	if (err == 0 && !rsocket_is_nonblocking(rs, 0))
-		err = stream_wait(s, stream_is_flushed, false, STREAM_LINGER_NS);
-	return err == -EINTR || err == -ETIMEDOUT ? 0 : err;
+	lock_acquire(&s->conn_lock);
+	if (s->linger.l_onoff)
+		ns = (u64)s->linger.l_linger * NS_PER_S;
+	lock_release(&s->conn_lock);
+	return ns;
 }
 
 static bool stream_is_accepted(struct stream *s)
@@ -106,26 +93,96 @@ static bool stream_is_accepted(struct stream *s)
 	return stream_phase(s) != STREAM_ACCEPTING;
 }
 
-/* What the peer's adapter has not acknowledged when rclose returns is lost. The peer hears of
- * the end behind all data that was sent; so a connection that is just being accepted is waited for.
- * SO_LINGER with a time of 0 tells it by the end of the connection alone. */
+/* Waits for a connection that is being accepted. If it does not stand in time the peer hears of the
+ * end once it does. False: it stands, or there is none. */
+static bool stream_end_early(struct stream *s, u32 bits, u64 ns)
+{
+	bool early;
+
+	if (ns > 0 && !stream_is_accepted(s))
+		(void)stream_wait(s, stream_is_accepted, false, ns);
+	lock_acquire(&s->conn_lock);
+	early = !stream_is_accepted(s);
+	if (early)
+		stream_end(s, bits);
+	lock_release(&s->conn_lock);
+	return early;
+}
+
+/* A blocking one also waits until the peer's adapter has what was sent. */
+static int stream_shutdown(struct rsocket *rs, int how)
+{
+	const u32 both = STREAM_END_RECV | STREAM_END_SEND;
+	struct stream *s = stream_of(rs);
+	bool at_once = __atomic_load_n(&s->at_once, __ATOMIC_RELAXED);
+	u32 before, after, bits;
+	int err = 0;
+	u64 ns;
+
+	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
+		return -EINVAL;
+	if (stream_phase(s) == STREAM_LISTENING)
+		return how == SHUT_WR ? 0 : stream_unlisten(s);
+	bits = (how != SHUT_WR ? STREAM_END_RECV : 0) | (how != SHUT_RD ? STREAM_END_SEND : 0);
+	ns = at_once || rsocket_is_nonblocking(rs, 0) ? 0 : stream_linger_ns(s);
+	if (stream_end_early(s, bits, ns))
+		return 0;
+	if (stream_await(s, at_once) < 0)
+		return -ENOTCONN;
+	before = stream_end(s, bits) & both;
+	after = before | bits;
+	if (!(after & STREAM_END_SEND))
+		return 0;
+	if (after != before)
+		err = stream_say_end(s, after == both ? STREAM_DISCONNECT : STREAM_SHUTDOWN);
+	if (err == 0 && ns > 0)
+		err = stream_wait(s, stream_is_flushed, false, ns);
+	return err == -EINTR || err == -ETIMEDOUT ? 0 : err;
+}
+
+static bool stream_is_delivered(struct stream *s)
+{
+	return stream_is_accepted(s) && stream_is_flushed(s);
+}
+
+/* The peer hears of the end behind all data that was sent. */
+static void stream_part(struct stream *s, u64 ns)
+{
+	u32 ended;
+
+	if (stream_end_early(s, STREAM_END_RECV | STREAM_END_SEND, ns) ||
+	    stream_phase(s) != STREAM_CONNECTED)
+		return;
+	ended = stream_ended(s);
+	if (!(ended & STREAM_END_SEND) || !(ended & (STREAM_END_RECV | STREAM_PEER_DONE)))
+		(void)stream_say_end(s, STREAM_DISCONNECT);
+	/* the least limit is that of a thread that polls and does not sleep */
+	(void)stream_wait(s, stream_is_flushed, false, MAX(ns, 1ull));
+}
+
+/* Is there something to be delivered behind the application's back? */
+static bool stream_may_linger(struct stream *s)
+{
+	u32 phase = stream_phase(s);
+
+	return __atomic_load_n(&s->at_once, __ATOMIC_RELAXED) &&
+	       (phase == STREAM_ACCEPTING || phase == STREAM_CONNECTED) &&
+	       !stream_is_delivered(s) && linger_begin() == 0;
+}
+
+/* What the peer's adapter has not acknowledged when rclose returns is lost, unless the stream goes
+ * on to linger. SO_LINGER with a time of 0 tells the peer by the end of the connection alone. */
 static void stream_close(struct rsocket *rs) NO_THREAD_SAFETY /* `linger` of a socket that ends */
 {
 	struct stream *s = stream_of(rs);
-	u64 limit = s->linger.l_onoff ? (u64)s->linger.l_linger * NS_PER_S : STREAM_LINGER_NS;
-	bool abort = s->linger.l_onoff && s->linger.l_linger == 0;
 
 	service_keepalive(s, false);
-	if (stream_phase(s) == STREAM_ACCEPTING && !abort)
-		(void)stream_wait(s, stream_is_accepted, false, limit);
-	if (stream_phase(s) == STREAM_CONNECTED && !(stream_ended(s) & STREAM_NO_CONTROL) &&
-	    !abort) {
-		u32 ended = stream_ended(s);
-
-		if (!(ended & STREAM_END_SEND) || !(ended & (STREAM_END_RECV | STREAM_PEER_DONE)))
-			(void)stream_control(s, STREAM_DISCONNECT);
-		(void)stream_wait(s, stream_is_flushed, false, limit);
+	if (!s->linger.l_onoff || s->linger.l_linger != 0) {
+		stream_part(s, stream_linger_ns(s));
+		s->lingers = stream_may_linger(s);
 	}
+	if (s->lingers)
+		s->lingers_until_ns = clock_now_ns() + STREAM_LINGER_NS;
 	stream_end(s, STREAM_CLOSED);
 	service_unwatch(s);
 	lock_acquire(&s->conn_lock);
@@ -144,10 +201,8 @@ static void stream_drop_descriptors(struct stream *s)
 		close(s->bell);
 }
 
-static void stream_free(struct rsocket *rs) NO_THREAD_SAFETY /* its last user */
+void stream_destroy(struct stream *s) NO_THREAD_SAFETY /* its last user */
 {
-	struct stream *s = stream_of(rs);
-
 	stream_free_maps(s);
 	stream_unmake(s);
 	if (s->id != NULL)
@@ -155,6 +210,16 @@ static void stream_free(struct rsocket *rs) NO_THREAD_SAFETY /* its last user */
 	stream_drop_descriptors(s);
 	free(s->route);
 	free(s);
+}
+
+static void stream_free(struct rsocket *rs)
+{
+	struct stream *s = stream_of(rs);
+
+	if (s->lingers)
+		linger_keep(s);
+	else
+		stream_destroy(s);
 }
 
 /* Only the descriptors are the child's; the rest is the parent's, and stays where it is. */

@@ -12,10 +12,11 @@
  *   stream_recv.c     receiving
  *   stream_options.c  options
  *   stream_format.c   the protocol's bytes
+ *   linger.c          streams that the application has closed, in the background
  *   service.c         the thread that takes the CM's events and keeps connections alive
  *
- * Locks: conn_lock, send_lock, recv_lock and then cq_lock; a listener's conn_lock before that of a
- * stream that waits for raccept. None is held while a thread sleeps.
+ * Locks: linger_list.lock, conn_lock, send_lock, recv_lock and then cq_lock; a listener's conn_lock
+ * before that of a stream that waits for raccept. None is held while a thread sleeps.
  */
 #ifndef RDMACM_STREAM_H
 #define RDMACM_STREAM_H
@@ -59,6 +60,7 @@ enum stream_end {
 enum {
 	STREAM_ENTRIES = 2,	   /* of the table that the peer writes buffers' places into */
 	STREAM_CONTROLS = 4,	   /* control messages in flight; places of the send queue */
+	STREAM_FAREWELLS = 2,	   /* more places: STREAM_SHUTDOWN, STREAM_DISCONNECT */
 	/* Receives beyond the peer's credits, for its control messages while this end takes
 	 * nothing: one at its start, 4 at most as it reads what was sent to it, two of farewell. */
 	STREAM_SPARE_RECEIVES = 8,
@@ -70,8 +72,8 @@ enum {
 	STREAM_PIECE_MOST = 65536, /* bytes of one write */
 };
 
-/* How long an end of a connection waits for a peer whose adapter acknowledges nothing: it is
- * stopped, or posts no receives. */
+/* How long a connection that ends has for a peer whose adapter acknowledges nothing: it is stopped,
+ * or posts no receives. */
 #define STREAM_LINGER_NS (10 * NS_PER_S)
 
 /* What an application may set before it connects; a listener's go to what it accepts. */
@@ -105,8 +107,15 @@ struct stream {
 	u32 tcp_options GUARDED_BY(conn_lock);
 	u32 ipv6_options GUARDED_BY(conn_lock);
 	struct linger linger GUARDED_BY(conn_lock);
+	u32 at_once ATOMIC_ONLY; /* RDMA_CLOSE_AT_ONCE; changes under conn_lock */
 	u32 keepalive_s GUARDED_BY(conn_lock);
 	u64 left_ns GUARDED_BY(conn_lock); /* when a near peer left without a word; 0: not so */
+
+	/* ---- a closed one that lingers (linger.c) ---- */
+	bool lingers OWNED_BY(rclose, then linger_list.lock); /* to be, or in linger's list */
+	u64 lingers_until_ns OWNED_BY(rclose, then linger_list.lock);
+	struct list_head lingering OWNED_BY(linger_list.lock);
+	struct waiter linger_place OWNED_BY(linger_list.lock);
 
 	/* ---- a listener (stream_accept.c) ---- */
 	/* Streams, by `waits`: answered, and not heard of again, oldest first; for raccept. */
@@ -230,8 +239,8 @@ struct rdma_event_channel *stream_channel(void);
 /* A new stream around a channel, in no table. Without a channel it has no number yet. NULL: no
  * memory. */
 struct stream *stream_new(struct rdma_event_channel *channel);
-/* Adds to what has ended, and wakes who waits. */
-void stream_end(struct stream *s, u32 bits);
+/* Adds to what has ended, and wakes who waits. What had ended before. */
+u32 stream_end(struct stream *s, u32 bits);
 /* The size of a buffer that somebody asks for, within limits. */
 u32 stream_buffer_size(s64 bytes);
 /* The connection has failed: `err` (negative) is what SO_ERROR says. */
@@ -239,6 +248,8 @@ void stream_break(struct stream *s, int err);
 /* Why nothing more can be received: 0 (the end) or a negative errno. */
 int stream_recv_error(struct stream *s);
 int stream_send_error(struct stream *s);
+/* Frees a stream that nobody uses, whatever its peer has acknowledged. */
+void stream_destroy(struct stream *s);
 
 /* ---- stream_conn.c ---- */
 int stream_bind(struct rsocket *rs, const struct sockaddr *addr, socklen_t len);
@@ -294,8 +305,9 @@ void stream_begin(struct stream *s, const struct stream_hello *peer);
 void stream_drive(struct stream *s);
 /* Has the peer of a stream that is being accepted sent anything? */
 bool stream_hears(struct stream *s);
-/* Sends a control message behind all data; waits for room. 0 or a negative errno: -ETIMEDOUT. */
-int stream_control(struct stream *s, enum stream_control what);
+/* Says behind all data that this end has ended: STREAM_SHUTDOWN, STREAM_DISCONNECT. 0 or a negative
+ * errno. Never waits: each has a place. */
+int stream_say_end(struct stream *s, enum stream_control what);
 /* Both ends have said their last, and this end's has arrived: what happens to the connection then
  * is no error. */
 bool stream_has_parted(struct stream *s);
@@ -344,11 +356,25 @@ int service_begin(void);
  * 0 or a negative errno. */
 int service_watch(struct stream *s);
 void service_unwatch(struct stream *s);
+/* A readable `fd` ends the thread's sleep, as does `bell`: linger_run follows. 0 or a negative
+ * errno. */
+int service_hear(int fd, struct sleeper *bell);
 /* Those of the channel no longer, until service_watch. */
 void service_pause(struct stream *s);
 /* Returns once the thread does not hold the rsocket that has, or had, this number. May block. */
 void service_leave(int fd);
 /* Begins (true) or ends to keep the connection alive. */
 int service_keepalive(struct stream *s, bool on);
+
+/* ---- linger.c ---- */
+/* Streams may linger: 0 or a negative errno. */
+int linger_begin(void);
+/* Takes over a stream that its last user frees, until its peer has acknowledged everything. */
+void linger_keep(struct stream *s);
+/* What the service's thread does for them. *next_ns: no later than when it is to be called again.
+ */
+void linger_run(u64 now_ns, u64 *next_ns);
+/* How many there are. */
+u32 linger_count(void);
 
 #endif

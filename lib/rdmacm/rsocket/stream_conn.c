@@ -324,8 +324,14 @@ static void conn_retry(struct stream *s, int status, void (*step)(struct stream 
 
 static void conn_stands(struct stream *s) REQUIRES(s->conn_lock)
 {
+	u32 ended;
+
 	s->near = rsocket_hears_of_death(s->id->qp);
 	stream_set_phase(s, STREAM_CONNECTED);
+	ended = stream_ended(s);
+	if (ended & STREAM_END_SEND) /* before it stood */
+		(void)stream_say_end(s, ended & STREAM_END_RECV ? STREAM_DISCONNECT
+								: STREAM_SHUTDOWN);
 }
 
 /* The peer has answered a request. */

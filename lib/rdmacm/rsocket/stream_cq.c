@@ -207,11 +207,6 @@ static bool cq_has_control(struct stream *s)
 	       STREAM_CONTROLS;
 }
 
-static bool cq_can_control(struct stream *s)
-{
-	return cq_has_control(s) || (stream_ended(s) & STREAM_NO_CONTROL);
-}
-
 /* `id`: of the work request, with what it says in its lower half. */
 static int cq_post_control(struct stream *s, u64 id, const struct stream_sge *entry)
 	REQUIRES(s->cq_lock)
@@ -293,28 +288,28 @@ static void cq_give_credits(struct stream *s) REQUIRES(s->cq_lock)
 		stream_break(s, -ECONNRESET);
 }
 
-int stream_control(struct stream *s, enum stream_control what)
+/* A third farewell is one of threads that end the stream together: the peer hears of the others. */
+static bool cq_has_farewell(struct stream *s)
 {
-	int err = -EAGAIN;
+	return __atomic_load_n(&s->controls_sent, __ATOMIC_RELAXED) -
+		       __atomic_load_n(&s->controls_done, __ATOMIC_ACQUIRE) <
+	       STREAM_CONTROLS + STREAM_FAREWELLS;
+}
 
-	while (err == -EAGAIN) {
-		err = stream_wait(s, cq_can_control, false, STREAM_LINGER_NS);
-		if (err == -EINTR)
-			err = 0; /* the peer must hear of it */
-		if (err < 0 || (stream_ended(s) & STREAM_NO_CONTROL))
-			return err;
-		lock_acquire(&s->send_lock);
-		lock_acquire(&s->cq_lock);
-		err = -EAGAIN;
-		if (cq_has_control(s)) {
-			u64 id = stream_signal(s, stream_message(STREAM_CONTROL, what), false);
+int stream_say_end(struct stream *s, enum stream_control what)
+{
+	int err = 0;
 
-			s->signals_all = true;
-			err = cq_post_control(s, id, NULL);
-		}
-		lock_release(&s->cq_lock);
-		lock_release(&s->send_lock);
+	lock_acquire(&s->send_lock);
+	lock_acquire(&s->cq_lock);
+	if (!(stream_ended(s) & STREAM_NO_CONTROL) && cq_has_farewell(s)) {
+		u64 id = stream_signal(s, stream_message(STREAM_CONTROL, what), false);
+
+		s->signals_all = true;
+		err = cq_post_control(s, id, NULL);
 	}
+	lock_release(&s->cq_lock);
+	lock_release(&s->send_lock);
 	return err;
 }
 

@@ -183,12 +183,25 @@ static int option_set_route(struct stream *s, const void *value, socklen_t len)
 	return 0;
 }
 
+/* At any time. */
+static int option_set_at_once(struct stream *s, const void *value, socklen_t len)
+	REQUIRES(s->conn_lock)
+{
+	int on, err = option_int(value, len, &on);
+
+	if (err == 0)
+		__atomic_store_n(&s->at_once, on != 0, __ATOMIC_RELAXED);
+	return err;
+}
+
 static int option_set_rdma(struct stream *s, int name, const void *value, socklen_t len)
 	REQUIRES(s->conn_lock)
 {
 	u32 phase = stream_phase(s), most = STREAM_MOST_QUEUE;
 	int number, err;
 
+	if (name == RDMA_CLOSE_AT_ONCE)
+		return option_set_at_once(s, value, len);
 	if (phase >= STREAM_RESOLVING_ADDR && phase != STREAM_FAILED)
 		return -EINVAL;
 	if (name == RDMA_ROUTE)
@@ -389,6 +402,11 @@ static int option_get_rdma(struct stream *s, int name, void *value, socklen_t *l
 		return option_give_int(value, len, s->want.iomaps);
 	case RDMA_ACCEPT_ON_DEMAND:
 		return option_give_int(value, len, s->on_demand);
+	case RDMA_CLOSE_AT_ONCE:
+		return option_give_int(value, len,
+				       __atomic_load_n(&s->at_once, __ATOMIC_RELAXED) != 0);
+	case RDMA_LINGERING:
+		return option_give_int(value, len, (int)linger_count());
 	case RDMA_ROUTE:
 		return option_get_route(s, value, len);
 	default:

@@ -35,7 +35,7 @@ static bool send_has_place(struct stream *s)
 {
 	return __atomic_load_n(&s->sent_wrs, __ATOMIC_RELAXED) -
 		       __atomic_load_n(&s->done_wrs, __ATOMIC_ACQUIRE) <
-	       s->sq_size - STREAM_CONTROLS;
+	       s->sq_size - STREAM_CONTROLS - STREAM_FAREWELLS;
 }
 
 /* Reads `target` without the lock, as a hint: only the sender under send_lock decides. */

@@ -54,7 +54,7 @@ bool wait_leave(struct wait_queue *q, struct waiter *w)
 	return hit;
 }
 
-static void sleeper_wake(struct sleeper *s)
+void sleeper_wake(struct sleeper *s)
 {
 	u64 one = 1;
 	int saved = errno;
