@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "anyverbs/rsocket.h"
 #include "rsockets.h"
 
 struct rcalls rcalls;
@@ -58,4 +59,32 @@ bool rcalls_load(void)
 	pthread_once(&calls_once, calls_load);
 	errno = saved;
 	return calls_there;
+}
+
+/* Without our librdmacm each end waits for its peer. */
+int rsocket_new(int domain)
+{
+	int rfd = rcalls.socket(domain, SOCK_STREAM, 0), on = 1;
+
+	if (rfd >= 0)
+		(void)rcalls.setsockopt(rfd, SOL_RDMA, RDMA_CLOSE_AT_ONCE, &on, sizeof(on));
+	return rfd;
+}
+
+void rsocket_end(int rfd)
+{
+	exit_note_closed();
+	(void)rcalls.close(rfd);
+}
+
+void rsocket_forgo_linger(int rfd)
+{
+	struct linger linger;
+	socklen_t size = sizeof(linger);
+
+	if (rcalls.getsockopt(rfd, SOL_SOCKET, SO_LINGER, &linger, &size) != 0 ||
+	    !linger.l_onoff || linger.l_linger == 0)
+		return;
+	linger.l_onoff = 0;
+	(void)rcalls.setsockopt(rfd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 }

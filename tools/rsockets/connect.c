@@ -226,7 +226,7 @@ int connection_open(int rfd, int domain, int flags)
 	int fd, saved;
 
 	if (s == NULL) {
-		rcalls.close(rfd);
+		rsocket_end(rfd);
 		errno = ENOMEM;
 		return -1;
 	}
@@ -303,7 +303,7 @@ static int connect_rsocket(const struct sock *s, const struct address *target)
 
 	if (silent_is(target) || !rcalls_load())
 		return -1;
-	rfd = rcalls.socket(target->store.ss_family, SOCK_STREAM, 0);
+	rfd = rsocket_new(target->store.ss_family);
 	if (rfd < 0)
 		return -1;
 	option_carry(s, rfd);
@@ -318,7 +318,7 @@ static int connect_rsocket(const struct sock *s, const struct address *target)
 	if (err == 0)
 		return rfd;
 	log_debug("rsockets", "connect by rsocket: %s; by TCP then", strerror(err));
-	rcalls.close(rfd);
+	rsocket_end(rfd);
 	if (err == ETIMEDOUT)
 		silent_add(target);
 	return -1;

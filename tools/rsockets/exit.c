@@ -5,7 +5,8 @@
  *
  * The kernel sends what a TCP socket has after its process has gone; what a queue pair has not sent
  * goes with its process. So the process stays until its connections have ended: by exit() in a
- * handler of atexit, by _exit() for EXIT_MS at most.
+ * handler of atexit for EXIT_LINGER_MS at most, by _exit() for EXIT_MS: all of them together, open
+ * ones and those that were closed and linger.
  *
  * _exit() may come from a signal handler, and the thread below may hold any lock of librdmacm's. So
  * the service thread ends the connections. If it meets such a lock, or a peer that does not
@@ -20,17 +21,20 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "anyverbs/rsocket.h"
 #include "rsockets.h"
 
 NEXT_SLOT(_exit);
 
-enum { EXIT_MS = 1000 };
+enum { EXIT_MS = 1000, EXIT_LINGER_MS = 10000, EXIT_LOOK_US = 100 };
 
 bool exit_begun;
 
 static struct {
 	u32 wanted ATOMIC_ONLY;
 	u32 done ATOMIC_ONLY; /* a futex */
+	bool closed ATOMIC_ONLY; /* connections were closed: some may linger */
+	u64 until_ms ATOMIC_ONLY; /* exit_flush waits no longer */
 } exiting;
 
 __attribute__((constructor)) static void exit_resolve(void)
@@ -47,19 +51,55 @@ static void exit_say(struct sock *s)
 	(void)rcalls.shutdown(s->rfd, SHUT_WR);
 }
 
+/* What is left of the time that all connections have. */
+static u64 exit_left_ms(void)
+{
+	u64 until = __atomic_load_n(&exiting.until_ms, __ATOMIC_RELAXED), now = now_ms();
+
+	return until > now ? until - now : 0;
+}
+
 /* Waits until the peer's adapter has all. */
 static void exit_wait(struct sock *s)
 {
+	struct linger limit = { .l_onoff = 1, .l_linger = (int)(exit_left_ms() + 999) / 1000 };
+	int off = 0;
+
 	if (sock_kind(s) != SOCK_DIRECT)
 		return;
+	(void)rcalls.setsockopt(s->rfd, SOL_SOCKET, SO_LINGER, &limit, sizeof(limit));
+	(void)rcalls.setsockopt(s->rfd, SOL_RDMA, RDMA_CLOSE_AT_ONCE, &off, sizeof(off));
 	(void)rcalls.fcntl(s->rfd, F_SETFL, 0);
 	(void)rcalls.shutdown(s->rfd, SHUT_RDWR);
 }
 
+/* Waits for those that linger. Each stream rsocket says how many there are. */
+static void exit_wait_lingering(void)
+{
+	int rfd = rcalls.socket(AF_INET, SOCK_STREAM, 0), count = 0;
+	socklen_t size = sizeof(count);
+	QUIET();
+
+	if (rfd < 0)
+		return;
+	while (rcalls.getsockopt(rfd, SOL_RDMA, RDMA_LINGERING, &count, &size) == 0 && count > 0 &&
+	       exit_left_ms() > 0)
+		usleep(EXIT_LOOK_US);
+	(void)rcalls.close(rfd);
+}
+
+void exit_note_closed(void)
+{
+	__atomic_store_n(&exiting.closed, true, __ATOMIC_RELEASE);
+}
+
 void exit_flush(void)
 {
+	__atomic_store_n(&exiting.until_ms, now_ms() + EXIT_LINGER_MS, __ATOMIC_RELAXED);
 	table_each(exit_say);
 	table_each(exit_wait);
+	if (__atomic_load_n(&exiting.closed, __ATOMIC_ACQUIRE))
+		exit_wait_lingering();
 }
 
 void exit_serve(void)
@@ -76,6 +116,7 @@ void exit_child(void)
 {
 	__atomic_store_n(&exiting.wanted, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&exiting.done, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&exiting.closed, false, __ATOMIC_RELAXED);
 	__atomic_store_n(&exit_begun, false, __ATOMIC_RELAXED);
 }
 
@@ -85,9 +126,11 @@ void exit_stay(void)
 		pause();
 }
 
-/* Reads no more than pointers: a sock goes back to a pool, and never to malloc. */
+/* Or had one. Reads no more than pointers: a sock goes back to a pool, and never to malloc. */
 static bool exit_has_connection(void)
 {
+	if (__atomic_load_n(&exiting.closed, __ATOMIC_ACQUIRE))
+		return true;
 	for (int fd = 0; fd < FD_LIMIT; fd++) {
 		const struct sock *s = __atomic_load_n(&table_socks[fd], __ATOMIC_ACQUIRE);
 

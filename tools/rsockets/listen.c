@@ -50,7 +50,7 @@ static int listener_open(const struct sock *s, int fd)
 
 	if (NEXT(getsockname)(fd, (void *)&at, &size) != 0)
 		return -1;
-	rfd = rcalls.socket(at.ss_family, SOCK_STREAM, 0);
+	rfd = rsocket_new(at.ss_family);
 	if (rfd < 0)
 		return -1;
 	option_carry(s, rfd);
@@ -60,7 +60,7 @@ static int listener_open(const struct sock *s, int fd)
 	    rcalls.listen(rfd, s->backlog) == 0)
 		return rfd;
 	log_debug("rsockets", "cannot listen by rsocket: %s", strerror(errno));
-	rcalls.close(rfd);
+	rsocket_end(rfd);
 	return -1;
 }
 
@@ -90,7 +90,7 @@ static void listener_claim(struct sock *s, int fd)
 		return;
 	bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (bell < 0) {
-		rcalls.close(rfd);
+		rsocket_end(rfd);
 		return;
 	}
 	s->rfd = rfd;

@@ -75,6 +75,12 @@ struct rcalls {
 extern struct rcalls rcalls;
 /* Loads librdmacm.so.1 on the first call. False: it cannot be had, and all stays TCP. */
 bool rcalls_load(void);
+/* A new rsocket whose end never waits, as a TCP socket's: nor does that of what it accepts. */
+int rsocket_new(int domain);
+/* Ends an rsocket. SO_LINGER may keep it waiting. */
+void rsocket_end(int rfd);
+/* It shall not, if it has a time to wait: nobody waits for the service thread. */
+void rsocket_forgo_linger(int rfd);
 
 /* ---- table.c ---- */
 
@@ -373,8 +379,11 @@ void sock_copied(int from, int to);
 /* The process ends: no call that has failed returns any more (exit_stay). */
 extern bool exit_begun;
 __attribute__((noreturn)) void exit_stay(void);
-/* Ends all connections, and waits until what was written is with the peers. */
+/* Ends all connections, and waits until what was written is with the peers: for a while, which is
+ * that of all of them together. */
 void exit_flush(void);
+/* A connection has been closed, and may linger. Any context. */
+void exit_note_closed(void);
 /* The same on the service thread, if a thread waits for it. */
 void exit_serve(void);
 void exit_child(void);

@@ -63,6 +63,13 @@ static void service_hush(int fd)
 	(void)!NEXT(read)(fd, &count, sizeof(count));
 }
 
+/* A peer that does not acknowledge keeps no other connection waiting. */
+static void service_end(int rfd)
+{
+	rsocket_forgo_linger(rfd);
+	rsocket_end(rfd);
+}
+
 /* ---- listeners ---- */
 
 /* A request has come, and the port stays this process': from now on librdmacm connects clients by
@@ -93,7 +100,7 @@ static bool listener_take(struct sock *s)
 		lock_release(&service.lock);
 		service_ring(s->bell);
 	} else if (rfd >= 0) {
-		rcalls.close(rfd);
+		service_end(rfd);
 	}
 	/* pairs with service_accept_late */
 	__atomic_store_n(&s->taking, 0, __ATOMIC_SEQ_CST);
@@ -132,7 +139,7 @@ static void listener_end(struct sock *s)
 	struct list_head left = LIST_HEAD_INIT(left);
 	int bell = s->bell;
 
-	rcalls.close(s->rfd);
+	service_end(s->rfd);
 	lock_acquire(&service.lock);
 	list_splice(&s->accepted, &left);
 	s->rfd = -1;
@@ -143,7 +150,7 @@ static void listener_end(struct sock *s)
 	while (!list_empty(&left)) {
 		struct accepted *a = list_entry(list_pop_front(&left), struct accepted, node);
 
-		rcalls.close(a->rfd);
+		service_end(a->rfd);
 		free(a);
 	}
 	sock_put(s); /* the list's */
@@ -207,6 +214,7 @@ static bool relay_step(struct relay *r, short rsocket, short pair)
 static void relay_free(struct relay *r)
 {
 	list_remove(&r->node);
+	rsocket_forgo_linger(r->s->rfd);
 	sock_put(r->s);
 	free(r->in.data);
 	free(r->out.data);

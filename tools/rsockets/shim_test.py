@@ -823,6 +823,84 @@ class LowPorts(Shim):
         self.assertTrue(self.is_tcp("127.0.0.9"))
 
 
+class StoppedPeers(Shim):
+    """Peers that acknowledge nothing. An end that waited for one would wait for 10 s; so many of them outlast the test's alarm."""
+    ENDS = 8
+    ANSWER = b"answer" * 1000
+
+    def setUp(self):
+        os.environ["ANYVERBS_PATHS"] = "udp"  # memory that both ends map takes what is sent to a stopped process
+        super().setUp()
+        self.pair()  # from now on the port is this process'
+
+    def stop_clients(self):
+        """The pid of a process that has so many connections and stops. It ends with 0 if it reads the whole answer and its end from each, once it goes on."""
+        child = os.fork()
+        if child != 0:
+            self.assertTrue(os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]))
+            return child
+        clients = [socket.create_connection(self.address) for _ in range(self.ENDS)]
+        assert self.address[1] not in tcp_ports()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        answers = [receive(c, len(self.ANSWER) + 1) for c in clients]
+        os._exit(answers != [self.ANSWER] * self.ENDS)
+
+    def go_on(self, child):
+        os.kill(child, signal.SIGCONT)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def answer(self, end):
+        child = self.stop_clients()
+        for _ in range(self.ENDS):
+            server, _ = self.listener.accept()
+            server.sendall(self.ANSWER)
+            end(server)
+        client, server = self.pair()
+        server.sendall(b"others are served")
+        self.assertEqual(receive(client, 17), b"others are served")
+        self.go_on(child)
+
+    def test_close(self):
+        self.answer(lambda server: server.close())
+
+    def test_shutdown(self):
+        kept = []
+        self.answer(lambda server: (server.shutdown(socket.SHUT_WR), kept.append(server)))
+
+    def test_dup2(self):
+        with open("/dev/null", "rb") as null:
+            self.answer(lambda server: os.close(os.dup2(null.fileno(), server.detach())))
+
+    def test_relayed(self):
+        """A child has each connection."""
+        def end(server):
+            child = os.fork()
+            if child == 0:
+                os._exit(server.send(b"") != 0)
+            server.close()
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.answer(end)
+
+    def test_exit(self):
+        """A process that exits waits for the peers of what it has closed, and of what it has not."""
+        program = ("import socket\n"
+                   "listener = socket.create_server(('127.0.0.1', 0))\n"
+                   "mine = socket.create_connection(listener.getsockname()), listener.accept()\n"
+                   "print(listener.getsockname()[1], flush=True)\n"
+                   f"servers = [listener.accept()[0] for _ in range({self.ENDS})]\n"
+                   "for s in servers:\n"
+                   f"    s.sendall({self.ANSWER!r})\n"
+                   "for s in servers[1:]:\n"
+                   "    s.close()\n"
+                   "print('closed', flush=True)\n")
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as p:
+            self.address = ("127.0.0.1", int(p.stdout.readline()))
+            child = self.stop_clients()
+            self.assertEqual(p.stdout.readline(), b"closed\n")
+            self.go_on(child)
+            self.assertEqual(p.wait(), 0)
+
+
 class Servers(Shim):
     def test_asyncio(self):
         async def serve(reader, writer):

@@ -89,7 +89,7 @@ static NOINLINE void sock_free(struct sock *s)
 	QUIET();
 
 	if (s->rfd >= 0)
-		(void)rcalls.close(s->rfd);
+		rsocket_end(s->rfd);
 	if (s->far >= 0)
 		close(s->far);
 	if (s->bell >= 0)
