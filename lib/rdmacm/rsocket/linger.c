@@ -115,6 +115,7 @@ void linger_keep(struct stream *s)
 	linger_leave_number(s);
 	wait_join(&s->rs.waiters, &s->linger_place, &linger.bell);
 	list_push_back(&linger.streams, &s->lingering);
+	sleeper_reset(&linger.bell); /* the last of others may have rung, and nobody looked */
 	lock_release(&linger.lock);
 	sleeper_wake(&linger.bell);
 	if (oldest != NULL)
@@ -164,10 +165,10 @@ void linger_run(u64 now_ns, u64 *next_ns)
 {
 	struct list_head over = LIST_HEAD_INIT(over);
 
-	sleeper_reset(&linger.bell); /* before a look at anything */
 	if (linger_count() == 0)
 		return;
 	lock_acquire(&linger.lock);
+	sleeper_reset(&linger.bell); /* before a look at anything */
 	linger_take_events();
 	list_for_each_safe(s, &linger.streams, struct stream, lingering) {
 		if (linger_is_over(s, now_ns)) {
