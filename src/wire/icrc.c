@@ -20,6 +20,7 @@ static const u32 icrc_of_ones = 0x2144df1c;
 /* Where the masked bytes lie. */
 enum { IPV4_TOS = 1, IPV4_TTL = 8, IPV4_CHECKSUM = 10, IPV6_HOPS = 7, BTH_FECN = 4 };
 enum { IPV4_BYTES = 28, UDP_CHECKSUM = 2 /* before the end of the headers */, IPV4_DF = 0x40 };
+enum { ICRC_FROM_ID = 16 + 8 /* bytes of IPv4 and UDP from the identification on */ };
 enum { IPV4_ID = 4, IPV4_FLAGS = 6, ICRC_SHORT = 64 /* are copied, and done at once */ };
 
 static void icrc_mask_ip(u8 *ip, u32 bytes)
@@ -171,12 +172,19 @@ static u32 poly_unshift(u32 n)
 	return product;
 }
 
-void roce_icrc_solve(struct roce_unshift *x, u32 difference, u32 rest, u8 word[4])
+bool roce_icrc_explain(struct roce_unshift *x, u32 difference, u32 length, struct roce_flow *f)
 {
-	if (x->unshift == 0 || x->rest != rest) {
-		x->rest = rest;
-		x->unshift = poly_unshift(rest + 4);
+	u8 word[4];
+
+	if (x->unshift == 0 || x->length != length) {
+		x->length = length;
+		x->unshift = poly_unshift(ICRC_FROM_ID + length - ROCE_ICRC);
 	}
 	difference = htole32(poly_times(difference, x->unshift));
 	memcpy(word, &difference, 4);
+	if ((word[2] & ~IPV4_DF) != 0 || word[3] != 0)
+		return false;
+	f->id ^= (u16)(word[0] << 8 | word[1]);
+	f->df ^= word[2] != 0;
+	return true;
 }

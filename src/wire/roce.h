@@ -111,13 +111,13 @@ struct roce_prefix {
  * first. As roce_icrc_begin, _add and _end compute it. */
 u32 roce_icrc_whole(struct roce_prefix *x, const struct roce_flow *f, const u8 *data, u32 length);
 
-/* For roce_icrc_solve: computed once for each `rest`. All zeroes in the beginning. */
+/* For roce_icrc_explain: computed once for each length. All zeroes in the beginning. */
 struct roce_unshift {
-	u32 rest;    /* bytes behind the word, for which ... */
-	u32 unshift; /* ... this is x^-(32 + 8 rest), or 0 */
+	u32 length;  /* of the UDP payload, for which ... */
+	u32 unshift; /* ... this undoes what follows the identification, or 0 */
 } OWNED_BY(the caller);
-/* `difference` is the exclusive or of the ICRCs of two packets that differ only in the four bytes
- * which `rest` bytes follow, ICRC excluded: writes the exclusive or of these four, as they lie. */
-void roce_icrc_solve(struct roce_unshift *x, u32 difference, u32 rest, u8 word[4]);
+/* `difference` is the exclusive or of an IPv4 packet's ICRC and of the one that it would have with
+ * f->id and f->df: sets both to those that explain it. False: none do, and *f is as before. */
+bool roce_icrc_explain(struct roce_unshift *x, u32 difference, u32 length, struct roce_flow *f);
 
 #endif

@@ -1,7 +1,7 @@
 /* source.c: whether a received packet's ICRC is right, although a UDP socket does not show IPv4's
  * identification and DF, which the ICRC covers. The difference to the ICRC of an expected packet
- * tells which ones the sender must have used (roce_icrc_solve); what is known of the sender's host
- * and source port tells whether it may have.
+ * tells which ones the sender must have used (roce_icrc_explain); what is known of the sender's
+ * host and source port tells whether it may have.
  * In: packets, what is known of a source    Out: verdicts; the source, updated
  * Runs: one thread at a time for a source    Locks: none
  * Spec: IBA vol 1, A17.3.3
@@ -11,7 +11,7 @@
 #include <endian.h>
 #include <string.h>
 
-enum { IPV4_DF = 0x40, BTH_DQPN = 5, BTH_PSN = 9 };
+enum { BTH_DQPN = 5, BTH_PSN = 9 };
 
 /* ---- which identifications a source may have ---- */
 
@@ -170,21 +170,6 @@ static bool source_judge(struct roce_source *s, const struct roce_place *at,
 	return true;
 }
 
-/* With the difference to the ICRC of a packet that has f->id and f->df. `rest`: as
- * roce_icrc_solve. */
-static bool source_explains(struct roce_source *s, const struct roce_place *at, u32 difference,
-			    u32 rest, struct roce_flow *f, bool first, u64 now_ms)
-{
-	u8 word[4];
-
-	roce_icrc_solve(&s->unshift, difference, rest, word);
-	if ((word[2] & ~IPV4_DF) != 0 || word[3] != 0)
-		return false;
-	f->id ^= (u16)(word[0] << 8 | word[1]);
-	f->df ^= word[2] != 0;
-	return source_judge(s, at, f, first, now_ms);
-}
-
 static u32 icrc_24_bits(const u8 *at)
 {
 	return (u32)at[0] << 16 | (u32)at[1] << 8 | at[2];
@@ -223,11 +208,8 @@ bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u
 	if (!roce_gid_is_ipv4(f->dgid))
 		return difference == 0;
 	at = icrc_place(data);
-	if (difference == 0)
-		return source_judge(s, &at, &e, f->id == 0, now_ms);
-	/* behind identification and flags: 12 bytes of IPv4, UDP's header, the packet */
-	return source_explains(s, &at, difference, 12 + 8 + length - ROCE_ICRC, &e, f->id == 0,
-			       now_ms);
+	return (difference == 0 || roce_icrc_explain(&s->unshift, difference, length, &e)) &&
+	       source_judge(s, &at, &e, f->id == 0, now_ms);
 }
 
 bool roce_icrc_is_expected(struct roce_source *s, const struct roce_flow *f, const u8 *data,

@@ -47,7 +47,7 @@ struct roce_source {
 	bool df;		/* of the last packet accepted */
 	u16 id;
 	u16 head, step; /* as a port's */
-	struct roce_unshift unshift; /* of the IPv4 header's second word */
+	struct roce_unshift unshift;
 	u64 seen_ms;	/* when track[0] was */
 	struct roce_port port[ROCE_PORTS];
 	/* a lane's port has one for itself, by its low bits; only to compute less */

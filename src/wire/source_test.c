@@ -263,7 +263,7 @@ static void roce_icrc_matches__both_kinds_of_counters(void **state)
 	}
 }
 
-/* What is expected is right, so that no packet takes the long way: the source's `rest` is set by
+/* What is expected is right, so that no packet takes the long way: the source's `unshift` is set by
  * that alone. */
 static void roce_icrc_matches__expects_what_comes(void **state)
 {
@@ -272,19 +272,19 @@ static void roce_icrc_matches__expects_what_comes(void **state)
 
 	for (u16 i = 0; i < 100; i++) {
 		if (i == 4)
-			s.unshift.rest = 0;
+			s.unshift.length = 0;
 		assert_true(test_arrives_from(&s, port, 700 + i, 0));
 		assert_true(test_arrives_from(&s, port, 700 + i + 1, 1));
 		assert_true(test_arrives_from(&s, other, 50000 + i, 0));
 	}
-	assert_int_equal(s.unshift.rest, 0);
+	assert_int_equal(s.unshift.length, 0);
 	for (u16 i = 0; i < 100; i++) {
 		if (i == 4)
-			s.unshift.rest = 0;
+			s.unshift.length = 0;
 		assert_true(test_arrives_from(&s, port, 800 + 2 * i, 0));
 		assert_true(test_arrives_from(&s, other, 801 + 2 * i, 0));
 	}
-	assert_int_equal(s.unshift.rest, 0);
+	assert_int_equal(s.unshift.length, 0);
 }
 
 /* Of a million packets whose ICRC is any number, about as many pass as the contract says. */
