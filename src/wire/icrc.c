@@ -20,6 +20,7 @@ static const u32 icrc_of_ones = 0x2144df1c;
 /* Where the masked bytes lie. */
 enum { IPV4_TOS = 1, IPV4_TTL = 8, IPV4_CHECKSUM = 10, IPV6_HOPS = 7, BTH_FECN = 4 };
 enum { IPV4_BYTES = 28, UDP_CHECKSUM = 2 /* before the end of the headers */, IPV4_DF = 0x40 };
+enum { ICRC_PAIR_SAME = 8 /* pairs of the same lengths in a row before they are learned */ };
 enum { ICRC_FROM_ID = 16 + 8 /* bytes of IPv4 and UDP from the identification on */ };
 enum { IPV4_ID = 4, IPV4_FLAGS = 6, ICRC_SHORT = 64 /* are copied, and done at once */ };
 
@@ -187,4 +188,90 @@ bool roce_icrc_explain(struct roce_unshift *x, u32 difference, u32 length, struc
 	f->id ^= (u16)(word[0] << 8 | word[1]);
 	f->df ^= word[2] != 0;
 	return true;
+}
+
+/* ---- one packet, or several joined ---- */
+
+/* What is wrong of bytes that shall be one packet of this flow, with f->id and f->df. */
+static u32 trial_difference(struct roce_trial *x, const struct roce_flow *f, const u8 *data,
+			    u32 length)
+{
+	u32 received;
+
+	memcpy(&received, data + length - ROCE_ICRC, ROCE_ICRC);
+	return roce_icrc_whole(&x->prefix, f, data, length) ^ le32toh(received);
+}
+
+bool roce_icrc_is_possible(struct roce_trial *x, const struct roce_flow *f, const u8 *data,
+			   u32 length)
+{
+	struct roce_flow any = *f;
+	u32 difference;
+
+	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX)
+		return false;
+	difference = trial_difference(x, f, data, length);
+	return difference == 0 ||
+	       (x->prefix.v4 && roce_icrc_explain(&x->unshift, difference, length, &any));
+}
+
+static bool trial_is_as_before(const struct roce_trial *x, const struct roce_flow *f,
+			      const u8 *data, u32 first, u32 all)
+{
+	return x->first == first && x->all == all && x->fecn == data[first + BTH_FECN] &&
+	       x->df == f->df && prefix_is_of(&x->prefix, f);
+}
+
+/* The bits of an explanation that are neither identification nor DF. */
+static u32 trial_unexplained(u32 difference, u32 unshift)
+{
+	return poly_times(difference, unshift) >> 16 & ~(u32)IPV4_DF;
+}
+
+static u32 trial_of_id(const struct roce_trial *x, u16 id)
+{
+	return x->by_id[0][id & 15] ^ x->by_id[1][id >> 4 & 15] ^ x->by_id[2][id >> 8 & 15] ^
+	       x->by_id[3][id >> 12];
+}
+
+static NOINLINE void trial_learn(struct roce_trial *x, const struct roce_flow *f, const u8 *data)
+{
+	u32 difference = trial_difference(x, f, data, x->all), second;
+
+	memset(x->by_id, 0, sizeof(x->by_id));
+	x->residue = difference;
+	if (!x->prefix.v4)
+		return;
+	/* the second packet's identification lies so far before the end of its ICRC's CRC, and the
+	 * whole one's so much farther */
+	second = poly_unshift(ICRC_FROM_ID + x->first);
+	for (u32 i = 0; i < 4; i++)
+		for (u32 v = 1; v < 16; v++) {
+			u16 id = (u16)(v << 4 * i);
+
+			x->by_id[i][v] = (u16)trial_unexplained(
+				icrc_by_id[0][id >> 8] ^ icrc_by_id[1][id & 255], second);
+		}
+	x->residue = trial_unexplained(difference,
+				      poly_unshift(ICRC_FROM_ID + x->all - ROCE_ICRC)) ^
+		     trial_of_id(x, f->id);
+}
+
+bool roce_icrc_is_pair_possible(struct roce_trial *x, const struct roce_flow *f, const u8 *data,
+				u32 first, u32 all)
+{
+	if (all > ROCE_UDP_MAX)
+		return false;
+	if (unlikely(!trial_is_as_before(x, f, data, first, all))) {
+		x->first = (u16)first;
+		x->all = (u16)all;
+		x->fecn = data[first + BTH_FECN];
+		x->df = f->df;
+		x->same = 0;
+	}
+	if (likely(x->same > ICRC_PAIR_SAME))
+		return x->residue == trial_of_id(x, f->id);
+	if (x->same++ == ICRC_PAIR_SAME)
+		trial_learn(x, f, data);
+	return roce_icrc_is_possible(x, f, data, all);
 }

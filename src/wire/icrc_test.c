@@ -82,6 +82,103 @@ static void roce_icrc__of_packets_of_adapters(void **state)
 			 test_icrc(uc_send, sizeof(uc_send) - 4));
 }
 
+/* ---- whatever the identification ---- */
+
+static struct pkt test_send(u8 opcode, u32 psn, u32 length)
+{
+	return (struct pkt){ .opcode = opcode,
+			     .qp_type = IBV_QPT_RC,
+			     .dqpn = 99,
+			     .psn = psn,
+			     .length = length };
+}
+
+static void roce_icrc_is_possible__every_packet_is(void **state)
+{
+	struct roce_trial x = { .same = 0 };
+	struct test_packet t;
+	u32 passed = 0;
+
+	for (u32 i = 0; i < 4000; i++) {
+		struct pkt p = test_send(PKT_SEND_ONLY, i, i % 300);
+		struct roce_flow f;
+
+		t.flow = f = test_flow(i % 5 < 4);
+		t.flow.id = (u16)(i * 40503);
+		t.flow.df = i / 7 % 2;
+		test_build(&t, &p);
+		assert_true(roce_icrc_is_possible(&x, &f, t.udp_payload, t.length));
+		t.udp_payload[5 + i % (t.length - 5)] ^= (u8)(1 + i % 255);
+		passed += roce_icrc_is_possible(&x, &f, t.udp_payload, t.length);
+	}
+	assert_int_equal(passed, 0); /* one in 2^15 could */
+	assert_false(roce_icrc_is_possible(&x, &t.flow, t.udp_payload, ROCE_BTH));
+}
+
+/* Two joined packets of one length each, with all identifications of the second. Some pairs are
+ * possible; which ones does not depend on whether the pair is learned. */
+static void roce_icrc_is_pair_possible__as_the_whole_is(void **state)
+{
+	static const u32 lengths[] = { 0, 8, 64, 200, 1024 };
+	struct test_packet t;
+	u32 possible = 0;
+
+	for (u32 i = 0; i < ARRAY_LEN(lengths); i++)
+		for (u32 v4 = 0; v4 < 2; v4++) {
+			struct roce_trial pair = { .same = 0 }, whole = { .same = 0 };
+			struct pkt p = test_send(PKT_SEND_ONLY, i, lengths[i]);
+			struct pkt ack = test_send(PKT_ACK, i, 0);
+			u8 data[2 * ROCE_UDP_MAX];
+
+			t.flow = test_flow(v4);
+			for (u32 id = 0; id < 1u << 16; id += v4 ? 1 : 4096) {
+				u32 first, all;
+				bool can;
+
+				t.flow.id = (u16)(id - 1);
+				test_build(&t, &p);
+				memcpy(data, t.udp_payload, first = t.length);
+				t.flow.id = (u16)id;
+				test_build(&t, &ack);
+				memcpy(data + first, t.udp_payload, t.length);
+				all = first + t.length;
+				can = roce_icrc_is_possible(&whole, &t.flow, data, all);
+				assert_int_equal(can, roce_icrc_is_pair_possible(&pair, &t.flow,
+										 data, first, all));
+				possible += can;
+			}
+		}
+	assert_true(possible > 0);
+}
+
+/* Nor on what was asked before. */
+static void roce_icrc_is_pair_possible__whatever_was_before(void **state)
+{
+	struct roce_trial pair = { .same = 0 };
+	struct test_packet t;
+
+	for (u32 i = 0; i < 20000; i++) {
+		struct pkt p = test_send(PKT_SEND_ONLY, i, i / 64 % 3 * 8);
+		struct pkt ack = test_send(PKT_ACK, i, 0);
+		struct roce_trial none = { .same = 0 };
+		u8 data[2 * ROCE_UDP_MAX];
+		u32 first;
+
+		t.flow = test_flow(i % 1000 < 900);
+		t.flow.sport += (u16)(i / 200 % 3);
+		t.flow.df = i / 300 % 2;
+		test_build(&t, &p);
+		memcpy(data, t.udp_payload, first = t.length);
+		t.flow.id = (u16)(i * 40503);
+		test_build(&t, &ack);
+		t.udp_payload[4] = (u8)(i / 500);
+		memcpy(data + first, t.udp_payload, t.length);
+		assert_int_equal(roce_icrc_is_possible(&none, &t.flow, data, first + t.length),
+				 roce_icrc_is_pair_possible(&pair, &t.flow, data, first,
+							    first + t.length));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -89,6 +186,9 @@ int main(void)
 		cmocka_unit_test(roce_icrc_whole__agrees_whatever_was_before),
 		cmocka_unit_test(roce_ip_pack__ipv4_checksum),
 		cmocka_unit_test(roce_icrc__of_packets_of_adapters),
+		cmocka_unit_test(roce_icrc_is_possible__every_packet_is),
+		cmocka_unit_test(roce_icrc_is_pair_possible__as_the_whole_is),
+		cmocka_unit_test(roce_icrc_is_pair_possible__whatever_was_before),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,9 @@
 #ifndef WIRE_ROCE_H
 #define WIRE_ROCE_H
 
+#include <endian.h>
+#include <string.h>
+
 #include "wire/pkt.h"
 
 enum {
@@ -51,6 +54,16 @@ int roce_pack(const struct pkt *p, u8 *out);
  * right; addresses, traffic class and PKT_HAS_GRH are left to the caller, sequence numbers and
  * whether the payload's length fits the opcode to the engine, which answers with a NAK. */
 int roce_unpack(const u8 *data, u32 length, struct pkt *p, u32 *payload);
+
+/* May these 12 bytes be the BTH of a packet that roce_unpack takes? 1 of 2^19 random ones may. */
+static inline bool roce_may_begin(const u8 *bth)
+{
+	u32 first;
+
+	memcpy(&first, bth, sizeof(first));
+	/* TVer and P_Key, without its membership */
+	return (be32toh(first) & 0x000f7fff) == (ROCE_PKEY_DEFAULT & 0x7fff);
+}
 
 /* Padding behind a payload. */
 static inline u32 roce_pad(u32 length)
@@ -119,5 +132,30 @@ struct roce_unshift {
 /* `difference` is the exclusive or of an IPv4 packet's ICRC and of the one that it would have with
  * f->id and f->df: sets both to those that explain it. False: none do, and *f is as before. */
 bool roce_icrc_explain(struct roce_unshift *x, u32 difference, u32 length, struct roce_flow *f);
+
+/* Memory of the two calls below, only to compute less. All zeroes in the beginning. */
+struct roce_trial {
+	struct roce_prefix prefix;
+	struct roce_unshift unshift;
+	u16 first, all; /* lengths of the last pair */
+	u8 fecn;	/* that byte of its second packet */
+	bool df;
+	u8 same; /* how often in a row these four were the same */
+	/* once that is often enough: what no identification explains of such a pair whose second
+	 * one is 0, and what four bits each of that add */
+	u32 residue;
+	u16 by_id[4][16];
+} OWNED_BY(the caller);
+/* Can these `length` bytes be one packet of this flow, whatever identification and DF its sender
+ * has given it? True of each packet with a right ICRC. Of other bytes it is true with probability
+ * 2^-15 (IPv6: 2^-32), and false where `length` is that of no packet. */
+bool roce_icrc_is_possible(struct roce_trial *x, const struct roce_flow *f, const u8 *data,
+			   u32 length);
+/* The same of two joined packets, `all` bytes of which the first has `first`, whose ICRCs are
+ * right; f->id and f->df are the second one's. What they contain does not matter: a packet and its
+ * ICRC together have the same CRC, whatever the packet. So for a pair of lengths that comes again
+ * it is a matter of the identification alone. */
+bool roce_icrc_is_pair_possible(struct roce_trial *x, const struct roce_flow *f, const u8 *data,
+				u32 first, u32 all);
 
 #endif

@@ -175,6 +175,14 @@ static u32 icrc_24_bits(const u8 *at)
 	return (u32)at[0] << 16 | (u32)at[1] << 8 | at[2];
 }
 
+static u32 icrc_received(const u8 *data, u32 length)
+{
+	u32 received;
+
+	memcpy(&received, data + length - ROCE_ICRC, ROCE_ICRC);
+	return le32toh(received);
+}
+
 static struct roce_place icrc_place(const u8 *bth)
 {
 	return (struct roce_place){ icrc_24_bits(bth + BTH_DQPN), icrc_24_bits(bth + BTH_PSN) };
@@ -185,14 +193,12 @@ static u32 source_difference(struct roce_source *s, const struct roce_flow *f, c
 			     u32 length, struct roce_flow *e)
 {
 	const struct roce_port *p = source_port(s, f->sport);
-	u32 received;
 
 	*e = *f;
 	e->id = source_next(s, f->sport, f->id == 0);
 	e->df = source_port_is_known(p, f->sport) ? p->df : s->df;
-	memcpy(&received, data + length - ROCE_ICRC, ROCE_ICRC);
 	return roce_icrc_whole(&s->prefix[f->sport % ROCE_SOURCE_PREFIXES], e, data, length) ^
-	       le32toh(received);
+	       icrc_received(data, length);
 }
 
 bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 length,
@@ -223,4 +229,28 @@ bool roce_icrc_is_expected(struct roce_source *s, const struct roce_flow *f, con
 		return false;
 	at = icrc_place(data);
 	return !roce_gid_is_ipv4(f->dgid) || source_judge(s, &at, &e, f->id == 0, now_ms);
+}
+
+bool roce_icrc_is_expected_pair(struct roce_source *s, struct roce_flow *f, const u8 *data,
+				u32 first, u32 all, u64 now_ms)
+{
+	const u8 *second = data + first;
+	struct roce_place at, then;
+	struct roce_flow e, next;
+
+	if (source_difference(s, f, data, first, &e) != 0)
+		return false;
+	next = e;
+	next.id++;
+	if (roce_icrc_whole(&s->prefix[f->sport % ROCE_SOURCE_PREFIXES], &next, second,
+			    all - first) != icrc_received(second, all - first))
+		return false;
+	f->id = next.id;
+	f->df = next.df;
+	if (!roce_gid_is_ipv4(f->dgid))
+		return true;
+	at = icrc_place(data);
+	then = icrc_place(second);
+	return source_judge(s, &at, &e, true, now_ms) &&
+	       source_judge(s, &then, &next, false, now_ms);
 }

@@ -50,6 +50,7 @@ struct roce_source {
 	struct roce_unshift unshift;
 	u64 seen_ms;	/* when track[0] was */
 	struct roce_port port[ROCE_PORTS];
+	struct roce_trial trial; /* cut.c's; only to compute less */
 	/* a lane's port has one for itself, by its low bits; only to compute less */
 	struct roce_prefix prefix[ROCE_SOURCE_PREFIXES];
 } OWNED_BY(the caller);
@@ -77,6 +78,11 @@ struct roce_source {
  * beside what the link's and UDP's own checksums have let through. */
 bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 length,
 		       u64 now_ms);
+/* The same of two joined packets, `all` bytes of which the first has `first`; each is as long as a
+ * packet may be. True if both are right and have the identifications that are expected next: then
+ * f->id and f->df are the second one's. Else nothing is remembered of either. */
+bool roce_icrc_is_expected_pair(struct roce_source *s, struct roce_flow *f, const u8 *data,
+				u32 first, u32 all, u64 now_ms);
 /* The same, but only the identification that is expected next is right, so that for any other
  * packet, and any other length, the odds are 2^-32. Remembers nothing of one that is not. */
 bool roce_icrc_is_expected(struct roce_source *s, const struct roce_flow *f, const u8 *data,
