@@ -304,6 +304,15 @@ static int plain_socket(struct roce_flow *f)
 	return fd;
 }
 
+/* In the place of teardown. */
+static void plain_end(int fd)
+{
+	udp_destroy(side[0].udp);
+	close(node_fd[0]);
+	close(fd);
+	node_fd[0] = node_fd[1] = -1;
+}
+
 /* Only datagrams with this identification come; 0: all. */
 static void plain_filter(int fd, u16 id)
 {
@@ -319,14 +328,14 @@ static void plain_filter(int fd, u16 id)
 			 0);
 }
 
-/* The identification that the next datagram's ICRC has; 0: none has come. */
-static u16 plain_number(int fd, struct roce_flow *f)
+/* The length of the next datagram, and the identification that its ICRC has. 0: none has come. */
+static u32 plain_receive(int fd, struct roce_flow *f, u16 *id)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	struct roce_source source = { .tracks = 0 };
 	struct sockaddr_in from;
 	socklen_t length = sizeof(from);
-	u8 data[256];
+	u8 data[ROCE_UDP_MAX];
 	ssize_t n;
 
 	if (poll(&p, 1, 1000) <= 0)
@@ -335,7 +344,17 @@ static u16 plain_number(int fd, struct roce_flow *f)
 	assert_true(n > 0);
 	f->sport = ntohs(from.sin_port);
 	assert_true(roce_icrc_matches(&source, f, data, (u32)n, 1));
-	return source.track[0];
+	*id = source.track[0];
+	return (u32)n;
+}
+
+/* The identification of the next datagram; 0: none has come. */
+static u16 plain_number(int fd, struct roce_flow *f)
+{
+	u16 id = 0;
+
+	plain_receive(fd, f, &id);
+	return id;
 }
 
 /* What a filter that sees the IP header lets through, and what the ICRC covers, take turns. */
@@ -359,10 +378,70 @@ static void connected__numbers_are_those_of_the_wire(void **state)
 		id = next;
 	}
 	side[0].path->ops->dest_put(d);
-	udp_destroy(side[0].udp);
-	close(node_fd[0]);
-	close(fd);
-	node_fd[0] = node_fd[1] = -1;
+	plain_end(fd);
+}
+
+/* ---- two packets that look like one ---- */
+
+/* As the shared port numbers it in this place. Returns its length. */
+static u32 pair_pack(const struct roce_flow *flow, u16 id, u32 length, u8 *out)
+{
+	struct pkt p = packet(17, 0, length);
+	struct roce_flow f = *flow;
+	u32 headers = (u32)roce_pack(&p, out), all = headers + length + ROCE_ICRC, icrc;
+
+	f.id = id;
+	memset(out + headers, 0, length);
+	icrc = roce_icrc_begin(&f, all, out, headers);
+	roce_icrc_end(roce_icrc_add(icrc, out + headers, length), 0, out + headers + length);
+	return all;
+}
+
+/* Looks for the payloads of two packets which, joined, could be one. Of 2^15 pairs one is such. */
+static bool pair_find(const struct roce_flow *f, u32 length[2])
+{
+	struct roce_trial trial = { .same = 0 };
+	u8 data[2 * ROCE_UDP_MAX];
+
+	for (length[0] = 0; length[0] <= ROCE_MTU_MAX; length[0] += 4)
+		for (length[1] = 0; length[1] <= length[0]; length[1] += 4) {
+			u32 first = pair_pack(f, 0, length[0], data);
+			u32 all = first + pair_pack(f, 1, length[1], data + first);
+
+			if (all > ROCE_UDP_MAX)
+				break;
+			if (roce_icrc_is_possible(&trial, f, data, all))
+				return true;
+		}
+	return false;
+}
+
+/* They are not joined, since no receiver could tell. */
+static void send__two_packets_that_look_like_one(void **state)
+{
+	struct roce_flow f = { .df = true };
+	int fd = plain_socket(&f);
+	u32 length[2], lane = 0;
+	struct path_dest *d;
+	u16 id = 1;
+
+	do { /* one without such lengths is rare */
+		assert_true(lane < UDP_LANES);
+		d = connected_dest(SLOT_B, (u16)(CONNECTED_PORT + lane++));
+		connected_turn(d, 0, 1);
+		assert_int_not_equal(plain_receive(fd, &f, &id), 0);
+		side[0].path->ops->dest_put(d);
+	} while (!pair_find(&f, length));
+	d = connected_dest(SLOT_B, (u16)(CONNECTED_PORT + lane - 1));
+	for (u32 i = 0; i < 2; i++)
+		assert_int_equal(send_one(&side[0], d, i, length[i]), 0);
+	side[0].path->ops->flush(d);
+	for (u32 i = 0; i < 2; i++) {
+		assert_int_equal(plain_receive(fd, &f, &id), ROCE_BTH + length[i] + ROCE_ICRC);
+		assert_int_equal(id, 0);
+	}
+	side[0].path->ops->dest_put(d);
+	plain_end(fd);
 }
 
 int main(void)
@@ -389,6 +468,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(connected__leaves_its_numbers_to_others,
 						connected_setup, teardown),
 		cmocka_unit_test_setup(connected__numbers_are_those_of_the_wire, connected_setup),
+		cmocka_unit_test_setup(send__two_packets_that_look_like_one, connected_setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -379,6 +379,18 @@ static int send_copy(u8 *to, const struct iovec *iov, int n)
 	return 0;
 }
 
+/* Tells whether this packet and the one before it, joined, could be one packet as well: by chance,
+ * as the ICRC of that may be right for an identification that neither has. A receiver that does
+ * not ask for the segment length has to drop them (cut.c). */
+static bool send_looks_single(struct udp_dest *d, const struct udp_batch *b,
+			      const struct roce_flow *f, const u8 *at, u32 bytes)
+	REQUIRES(d->tx_lock)
+{
+	u32 before = b->length[b->packets - 1];
+
+	return roce_icrc_is_pair_possible(&d->trial, f, at - before, before, before + bytes);
+}
+
 /* Appends a packet of `bytes` on the wire, whose headers are in place. 0 or -EFAULT. */
 static int send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u32 bytes,
 		       u32 payload, const struct iovec *iov, int n) REQUIRES(d->tx_lock)
@@ -394,6 +406,11 @@ static int send_append(struct udp_dest *d, struct udp_batch *b, u32 headers, u32
 	memcpy(flow.dgid, d->key.remote, 16);
 	memset(at + headers + payload, 0, bytes - headers - payload);
 	send_sign(d, &flow, at, bytes);
+	if (place == 1 && unlikely(send_looks_single(d, b, &flow, at, bytes))) {
+		place = 0;
+		flow.id = d->port->ops->next_id(d->port, place);
+		send_sign(d, &flow, at, bytes);
+	}
 	if (udp_is_captured(d->udp)) {
 		flow.traffic_class = d->key.traffic_class;
 		flow.hop_limit = d->key.hops;

@@ -166,6 +166,7 @@ struct udp_dest {
 	/* for the next batch; only of a port of its own. NULL: none */
 	struct udp_batch *spare GUARDED_BY(tx_lock);
 	struct roce_prefix prefix GUARDED_BY(tx_lock); /* of its packets */
+	struct roce_trial trial GUARDED_BY(tx_lock);   /* of two of them as one */
 	bool blocked GUARDED_BY(tx_lock); /* its batch waits for room in the kernel */
 	bool unbatched GUARDED_BY(tx_lock);  /* packets are not joined ... */
 	u64 unbatched_until_ns GUARDED_BY(tx_lock); /* ... until then */
