@@ -218,19 +218,6 @@ bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u
 	       source_judge(s, &at, &e, f->id == 0, now_ms);
 }
 
-bool roce_icrc_is_expected(struct roce_source *s, const struct roce_flow *f, const u8 *data,
-			   u32 length, u64 now_ms)
-{
-	struct roce_place at;
-	struct roce_flow e;
-
-	if (length < ROCE_BTH + ROCE_ICRC || length > ROCE_UDP_MAX ||
-	    source_difference(s, f, data, length, &e) != 0)
-		return false;
-	at = icrc_place(data);
-	return !roce_gid_is_ipv4(f->dgid) || source_judge(s, &at, &e, f->id == 0, now_ms);
-}
-
 bool roce_icrc_is_expected_pair(struct roce_source *s, struct roce_flow *f, const u8 *data,
 				u32 first, u32 all, u64 now_ms)
 {

@@ -83,9 +83,5 @@ bool roce_icrc_matches(struct roce_source *s, const struct roce_flow *f, const u
  * f->id and f->df are the second one's. Else nothing is remembered of either. */
 bool roce_icrc_is_expected_pair(struct roce_source *s, struct roce_flow *f, const u8 *data,
 				u32 first, u32 all, u64 now_ms);
-/* The same, but only the identification that is expected next is right, so that for any other
- * packet, and any other length, the odds are 2^-32. Remembers nothing of one that is not. */
-bool roce_icrc_is_expected(struct roce_source *s, const struct roce_flow *f, const u8 *data,
-			   u32 length, u64 now_ms);
 
 #endif

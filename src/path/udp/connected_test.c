@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -13,6 +14,10 @@
 #include "path/udp/kernel_test.h"
 #include "wire/source.h"
 
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
 enum { CONNECTED_PORT = 0xc123, CONNECTED_WARM = 48 /* more than open a connected socket */ };
 
 /* ---- in the kernel's place ---- */
@@ -20,6 +25,7 @@ enum { CONNECTED_PORT = 0xc123, CONNECTED_WARM = 48 /* more than open a connecte
 static int connected_fate; /* 0: datagrams go, else the next one meets this errno */
 static u32 connected_calls; /* by a connected socket */
 static int connected_fd; /* by which the last one was */
+static int shared_fd; /* by which the last call was that states where it goes */
 static u32 plain_calls; /* that received without asking for more than the sender */
 
 static bool kernel_answers(long number, const long a[6], long *result)
@@ -34,6 +40,8 @@ static bool kernel_answers(long number, const long a[6], long *result)
 			return true;
 		}
 	}
+	if (number == SYS_sendmsg)
+		shared_fd = (int)a[0];
 	plain_calls += number == SYS_recvfrom && a[4] != 0;
 	return false;
 }
@@ -287,6 +295,83 @@ static void connected__leaves_its_numbers_to_others(void **state)
 	side[0].path->ops->dest_put(d);
 }
 
+/* ---- content that looks like packets ---- */
+
+/* One packet of `length` bytes, from the shared port. */
+static void content_send(struct path_dest *d, u32 psn, const u8 *content, u32 length)
+{
+	struct iovec iov = { (void *)(uintptr_t)content, length };
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), psn, length);
+
+	assert_int_equal(side[0].path->ops->send(d, &p, &iov, 1), 0);
+	side[0].path->ops->flush(d);
+}
+
+static void content_turns(struct path_dest *d, u32 count)
+{
+	u8 data[32] = { 0 };
+
+	for (u32 i = 0; i < count; i++) {
+		side[1].count = 0;
+		content_send(d, i, data, sizeof(data));
+		receive(&side[1], 1);
+	}
+}
+
+/* A packet as the shared port sends it in this place of a run, its headers excluded if `inner`.
+ * Returns its length. */
+static u32 content_pack(u16 place, u8 value, bool inner, u8 *out)
+{
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), place, 32);
+	struct roce_flow f = { .df = true, .id = place };
+	struct sockaddr_in at;
+	socklen_t length = sizeof(at);
+	u8 all[128];
+	u32 icrc;
+
+	assert_int_equal(getsockname(shared_fd, (struct sockaddr *)&at, &length), 0);
+	f.sport = ntohs(at.sin_port);
+	memcpy(f.sgid, side[0].gid, 16);
+	memcpy(f.dgid, side[1].gid, 16);
+	assert_int_equal(roce_pack(&p, all), ROCE_BTH);
+	memset(all + ROCE_BTH, value, 32);
+	icrc = roce_icrc_begin(&f, ROCE_BTH + 32 + ROCE_ICRC, all, ROCE_BTH);
+	roce_icrc_end(roce_icrc_add(icrc, all + ROCE_BTH, 32), 0, all + ROCE_BTH + 32);
+	length = inner ? 32 + ROCE_ICRC : ROCE_BTH + 32 + ROCE_ICRC;
+	memcpy(out, all + ROCE_BTH + 32 + ROCE_ICRC - length, length);
+	return length;
+}
+
+/* The content of one honest message is the end of a shorter one and a whole packet, and the last
+ * datagram of its length was cut so. */
+static void receive__packets_in_a_message(void **state)
+{
+	struct path_dest *d = connected_dest(SLOT_B, CONNECTED_PORT);
+	u32 bytes, before = plain_calls;
+	u8 content[176];
+
+	content_turns(d, 20);
+	memset(content, 'B', sizeof(content));
+	bytes = content_pack(0, 'A', true, content);
+	content_pack(1, 'F', false, content + bytes);
+	/* some calls ask the kernel anyway */
+	for (u32 i = 0; i < 20; i++) {
+		side[1].count = 0;
+		for (u32 k = 0; k < 4; k++)
+			assert_int_equal(send_one(&side[0], d, k, 32), 0);
+		side[0].path->ops->flush(d);
+		receive(&side[1], 4);
+		content_turns(d, 70 + i);
+		side[1].count = 0;
+		content_send(d, 0, content, sizeof(content));
+		receive(&side[1], 1);
+		assert_int_equal(side[1].got[0].length, sizeof(content));
+		assert_memory_equal(side[1].data[0], content, sizeof(content));
+	}
+	assert_true(plain_calls > before);
+	side[0].path->ops->dest_put(d);
+}
+
 /* ---- exact numbers ---- */
 
 /* A receiver of the test's own, in the place of side[1]. */
@@ -386,7 +471,7 @@ static void connected__numbers_are_those_of_the_wire(void **state)
 /* As the shared port numbers it in this place. Returns its length. */
 static u32 pair_pack(const struct roce_flow *flow, u16 id, u32 length, u8 *out)
 {
-	struct pkt p = packet(17, 0, length);
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 0, length);
 	struct roce_flow f = *flow;
 	u32 headers = (u32)roce_pack(&p, out), all = headers + length + ROCE_ICRC, icrc;
 
@@ -444,6 +529,79 @@ static void send__two_packets_that_look_like_one(void **state)
 	plain_end(fd);
 }
 
+/* Another sender joins them nevertheless. From a socket of the test's own; returns it. */
+static int pair_socket(struct roce_flow *f, u32 length[2])
+{
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	int fd, probe = IP_PMTUDISC_PROBE;
+
+	for (;;) {
+		socklen_t bytes = sizeof(at);
+
+		fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		assert_true(fd >= 0);
+		assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe)),
+				 0);
+		memcpy(&at.sin_addr, side[0].gid + 12, 4);
+		at.sin_port = 0;
+		assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+		assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+		f->sport = ntohs(at.sin_port);
+		memcpy(f->sgid, side[0].gid, 16);
+		memcpy(f->dgid, side[1].gid, 16);
+		if (pair_find(f, length))
+			return fd;
+		close(fd);
+	}
+}
+
+static void pair_send(int fd, const struct roce_flow *f, const u32 length[2])
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(ROCE_PORT) };
+	u8 data[2 * ROCE_UDP_MAX];
+	int first = (int)pair_pack(f, 0, length[0], data);
+	u32 all = (u32)first + pair_pack(f, 1, length[1], data + first);
+
+	memcpy(&to.sin_addr, side[1].gid + 12, 4);
+	assert_int_equal(setsockopt(fd, SOL_UDP, UDP_SEGMENT, &first, sizeof(first)), 0);
+	assert_int_equal(sendto(fd, data, all, 0, (struct sockaddr *)&to, sizeof(to)), all);
+}
+
+/* A receiver that has not asked for their length drops them, and asks from then on. */
+static void receive__two_packets_that_look_like_one(void **state)
+{
+	struct path_dest *d = connected_dest(SLOT_B, CONNECTED_PORT);
+	struct roce_flow f = { .df = true };
+	u32 length[2], before, tries = 0;
+	int fd = pair_socket(&f, length);
+
+	/* some calls ask anyway */
+	while (side[1].counters[COUNT_RX_MALFORMED] == 0) {
+		struct pollfd p = { .fd = udp_wait_fd(side[1].udp), .events = POLLIN };
+
+		assert_true(tries++ < 64);
+		content_turns(d, 8 + tries % 7);
+		side[1].count = 0;
+		pair_send(fd, &f, length);
+		while (side[1].count == 0 && side[1].counters[COUNT_RX_MALFORMED] == 0 &&
+		       poll(&p, 1, 1000) > 0) {
+			udp_look(side[1].udp);
+			side[1].path->ops->poll(side[1].path, 1000, false);
+		}
+	}
+	assert_int_equal(side[1].count, 0);
+	before = plain_calls;
+	for (u32 i = 0; i < 100; i++) {
+		content_turns(d, 8);
+		side[1].count = 0;
+		pair_send(fd, &f, length);
+		receive(&side[1], 2);
+	}
+	assert_int_equal(plain_calls, before);
+	side[0].path->ops->dest_put(d);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -467,7 +625,11 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(connected__leaves_its_numbers_to_others,
 						connected_setup, teardown),
+		cmocka_unit_test_setup_teardown(receive__packets_in_a_message, connected_setup,
+						teardown),
 		cmocka_unit_test_setup(connected__numbers_are_those_of_the_wire, connected_setup),
+		cmocka_unit_test_setup_teardown(receive__two_packets_that_look_like_one,
+						connected_setup, teardown),
 		cmocka_unit_test_setup(send__two_packets_that_look_like_one, connected_setup),
 	};
 

@@ -1,8 +1,13 @@
-/* cut.c: finds the packets in a joined datagram whose segment length the kernel was not asked for.
+/* cut.c: finds the packets in a datagram whose segment length the kernel was not asked for.
  *
- * Joined packets have one length, but for the last, which may be shorter; and each ends with an
- * ICRC that is right for no other length. The last cut of the same total length is tried first: it
- * is right again and again for a message joined with an acknowledgement.
+ * Joined packets have one length, but for the last, which may be shorter. Each begins with a BTH
+ * of this path and ends with an ICRC. The content of an honest message may imitate both. So a cut
+ * counts only if no other one is right, and the whole datagram is no packet for any identification.
+ * How near an identification is to earlier ones proves nothing here: others may have the sender
+ * skip some.
+ *
+ * A message and its acknowledgement come most often. If both have the identifications that are
+ * expected next, no CRC over the whole is needed (roce_icrc_is_pair_possible).
  *
  * In: bytes    Out: lengths    Runs: the receiving thread    Locks: poll_lock
  */
@@ -10,78 +15,74 @@
 
 enum {
 	CUT_LEAST = ROCE_BTH + ROCE_ICRC,
-	CUT_RETH = 16, /* header bytes between BTH and a whole MTU of payload */
-	CUT_MTU_LEAST = 256,
+	CUT_ACK = ROCE_BTH + 4 + ROCE_ICRC,
+	CUT_OPCODE = 0x1f, /* without the transport */
 };
 
-static u16 *cut_known(struct udp_cut *c, u32 bytes)
+/* The first place from `at` on where a packet that the path takes may begin, or `bytes`. */
+static u32 cut_next(const u8 *data, u32 bytes, u32 at)
 {
-	return bytes / 4 < UDP_CUT_LENGTHS ? &c->segment[bytes / 4] : NULL;
+	while (at + CUT_LEAST <= bytes && !roce_may_begin(data + at))
+		at += 4;
+	return at + CUT_LEAST <= bytes ? at : bytes;
 }
 
-void cut_learn(struct udp_cut *c, u32 bytes, u32 segment)
+/* Does a packet begin wherever this cut has one? */
+static bool cut_has_beginnings(const u8 *data, u32 bytes, u32 segment)
 {
-	u16 *known = cut_known(c, bytes);
+	u32 at = segment;
 
-	if (known != NULL)
-		*known = segment >= bytes ? 0 : (u16)segment;
+	while (at + CUT_LEAST <= bytes && roce_may_begin(data + at))
+		at += segment;
+	return at >= bytes;
 }
 
-bool cut_expected(struct udp_cut *c, struct roce_source *s, const struct roce_flow *f,
-		  const u8 *data, u32 bytes, u64 now_ms, u32 *segment)
+static bool cut_is_possible(struct roce_trial *x, const struct roce_flow *f, const u8 *data,
+			    u32 bytes, u32 segment)
 {
-	const u16 *known = cut_known(c, bytes);
-
-	*segment = known == NULL ? 0 : *known;
-	if (roce_icrc_is_expected(s, f, data, *segment == 0 ? bytes : *segment, now_ms))
-		return true;
-	if (*segment == 0 || !roce_icrc_is_expected(s, f, data, bytes, now_ms))
+	if (!cut_has_beginnings(data, bytes, segment))
 		return false;
-	*segment = 0;
-	return true;
-}
-
-/* Tells whether each packet has a right ICRC if it is cut so. */
-static bool cut_is_right(const struct roce_source *s, const struct roce_flow *f, const u8 *data,
-			 u32 bytes, u64 now_ms, u32 segment)
-{
-	struct roce_source trial = *s;
-	struct roce_flow flow = *f;
-
-	for (; bytes != 0; flow.id++) {
-		u32 length = MIN(bytes, segment);
-
-		if (!roce_icrc_matches(&trial, &flow, data, length, now_ms))
+	for (; bytes != 0; bytes -= MIN(bytes, segment), data += segment)
+		if (!roce_icrc_is_possible(x, f, data, MIN(bytes, segment)))
 			return false;
-		data += length;
-		bytes -= length;
-	}
 	return true;
 }
 
-/* Long packets are full: a whole MTU behind one of a few headers. */
-static u32 cut_find_full(const struct roce_source *s, const struct roce_flow *f, const u8 *data,
-			 u32 bytes, u64 now_ms)
+/* Does nothing but an acknowledgement begin at `at` or behind? */
+static bool cut_is_before_ack(const u8 *data, u32 bytes, u32 at)
 {
-	for (u32 mtu = CUT_MTU_LEAST; mtu <= ROCE_MTU_MAX; mtu *= 2)
-		for (u32 more = 0; more <= CUT_RETH; more += 4) {
-			u32 segment = CUT_LEAST + more + mtu;
-
-			if (segment < bytes && cut_is_right(s, f, data, bytes, now_ms, segment))
-				return segment;
-		}
-	return 0;
+	return bytes - at == CUT_ACK && (data[at] & CUT_OPCODE) == PKT_ACK && at <= ROCE_UDP_MAX &&
+	       cut_next(data, bytes, at + 4) == bytes;
 }
 
-void cut_find(struct udp_cut *c, const struct roce_source *s, const struct roce_flow *f,
-	      const u8 *data, u32 bytes, u64 now_ms, u32 *segment)
+/* Tries all possible cuts. */
+static NOINLINE bool cut_search(struct roce_trial *x, const struct roce_flow *f, const u8 *data,
+				u32 bytes, u32 *segment)
 {
-	u32 last = MIN(bytes - MIN(bytes, 4u), (u32)ROCE_UDP_MAX);
+	u32 right = roce_icrc_is_possible(x, f, data, bytes);
 
-	*segment = cut_find_full(s, f, data, bytes, now_ms);
-	for (u32 at = CUT_LEAST; at <= last && *segment == 0; at += 4)
-		if (cut_is_right(s, f, data, bytes, now_ms, at))
+	for (u32 at = cut_next(data, bytes, CUT_LEAST);
+	     at < bytes && at <= ROCE_UDP_MAX && right < 2; at = cut_next(data, bytes, at + 4))
+		if (cut_is_possible(x, f, data, bytes, at)) {
+			right++;
 			*segment = at;
-	/* 0: a single packet, or no cut was right */
-	cut_learn(c, bytes, *segment);
+		}
+	return right < 2;
+}
+
+bool cut_find(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 bytes,
+	      u64 now_ms, struct udp_cut *cut)
+{
+	u32 at = cut_next(data, bytes, CUT_LEAST);
+	struct roce_flow second = *f;
+
+	*cut = (struct udp_cut){ .segment = 0 };
+	if (likely(at == bytes))
+		return true;
+	if (likely(cut_is_before_ack(data, bytes, at)) &&
+	    roce_icrc_is_expected_pair(s, &second, data, at, bytes, now_ms)) {
+		*cut = (struct udp_cut){ .segment = at, .judged = true };
+		return !roce_icrc_is_pair_possible(&s->trial, &second, data, at, bytes);
+	}
+	return cut_search(&s->trial, f, data, bytes, &cut->segment);
 }

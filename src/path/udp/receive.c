@@ -34,6 +34,7 @@ enum {
 	INBOX_SINGLES = 4,
 	INBOX_SMALL = 512,   /* a datagram too small to cause congestion */
 	INBOX_EXACT = 64,    /* calls that ask for all header fields after one that lacked them */
+	INBOX_EXACT_LONG = 1 << 24, /* ... and after one whose packets could not be told apart */
 	RECEIVE_OTHERS_EVERY = 16, /* polls of the busiest socket per poll of all sockets ... */
 	RECEIVE_ACK_BYTES = ROCE_BTH + 4 + ROCE_ICRC,
 	RECEIVE_OTHERS_SELDOM = 64, /* ... and while the others have been silent as often */
@@ -44,7 +45,7 @@ struct udp_header {
 	struct roce_flow flow;
 	u32 segment; /* bytes of each but the last; 0: a single one */
 	bool multicast;
-	bool judged; /* the ICRC of the current packet is right, and the source recorded it */
+	bool judged; /* the ICRC of each packet is right, and the source has recorded it */
 } OWNED_BY(udp.poll_lock);
 
 /* An acknowledgement that came behind a message and waits until the message is answered. */
@@ -69,7 +70,6 @@ struct udp_inbox {
 	u32 exact;  /* calls that still have to ask for all header fields */
 	bool large; /* the last one was large */
 	bool small; /* the last one was small */
-	struct udp_cut cut;
 	bool hit;   /* the last call for a single datagram brought one */
 	struct udp_rest rest;
 } OWNED_BY(udp.poll_lock);
@@ -459,6 +459,27 @@ static int receive_rest(struct udp *udp) REQUIRES(udp->poll_lock)
 
 /* ---- one datagram, or several joined ---- */
 
+/* The call did not return the segment length. False: the datagram is dropped, and the kernel is
+ * asked from now on: about the copy that the sender sends again, and for so long that such a drop
+ * stays rarer than other losses, whatever the senders. */
+static bool receive_cut(struct udp *udp, struct roce_source *source, struct udp_header *h,
+			const u8 *data, u32 bytes) REQUIRES(udp->poll_lock)
+{
+	struct udp_cut cut;
+
+	if (unlikely(!cut_find(source, &h->flow, data, bytes, udp->now_ms, &cut))) {
+		udp_count(udp, COUNT_RX_MALFORMED);
+		udp->inbox->exact = INBOX_EXACT_LONG;
+		return false;
+	}
+	h->segment = cut.segment;
+	h->judged = cut.judged;
+	/* a message and its acknowledgement are no reason to ask */
+	if (unlikely(cut.segment != 0 && bytes - cut.segment != RECEIVE_ACK_BYTES))
+		udp->inbox->exact = INBOX_EXACT;
+	return true;
+}
+
 /* `plain`: read by the call that does not return the segment length. */
 static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr *m, bool plain)
 	REQUIRES(udp->poll_lock)
@@ -477,16 +498,8 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 	if (s->group != NULL && udp_is_own(udp, h.flow.sgid))
 		return 1;
 	from = receive_source(udp, s, &h);
-	if (plain && !cut_expected(&udp->inbox->cut, from->source, &h.flow, data, left,
-				   udp->now_ms, &h.segment)) {
-		cut_find(&udp->inbox->cut, from->source, &h.flow, data, left, udp->now_ms,
-			 &h.segment);
-		udp->inbox->exact = INBOX_EXACT;
-	} else {
-		h.judged = plain;
-		if (!plain)
-			cut_learn(&udp->inbox->cut, left, h.segment);
-	}
+	if (plain && !receive_cut(udp, from->source, &h, data, left))
+		return 1;
 	do {
 		u32 length = h.segment != 0 ? MIN(left, h.segment) : left;
 
@@ -498,7 +511,6 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 		if (unlikely(from == udp->unknown))
 			from = receive_source(udp, s, &h);
 		h.flow.id++;
-		h.judged = false;
 		data += length;
 		left -= length;
 		n++;

@@ -356,21 +356,14 @@ void send_retry(struct udp *udp) REQUIRES(udp->poll_lock);
 void send_free_spare(struct udp *udp);
 
 /* ---- cut.c ---- */
-/* By bytes / 4: the last cut of a datagram of that length; 0: one packet. */
-enum { UDP_CUT_LENGTHS = 128 };
 struct udp_cut {
-	u16 segment[UDP_CUT_LENGTHS];
-} OWNED_BY(udp.poll_lock);
-/* Records a cut. */
-void cut_learn(struct udp_cut *c, u32 bytes, u32 segment);
-/* Tells whether the datagram is cut as the last one of its length, or is one packet. Then the first
- * packet's ICRC has been judged, and *segment is the length of each packet but the last, or 0. Else
- * nothing was done. */
-bool cut_expected(struct udp_cut *c, struct roce_source *s, const struct roce_flow *f,
-		  const u8 *data, u32 bytes, u64 now_ms, u32 *segment);
-/* Tries all possible cuts. Judges nothing for the caller. */
-void cut_find(struct udp_cut *c, const struct roce_source *s, const struct roce_flow *f,
-	      const u8 *data, u32 bytes, u64 now_ms, u32 *segment);
+	u32 segment; /* bytes of each packet but the last; 0: a single packet */
+	bool judged; /* all packets have a right ICRC, and the source has recorded them */
+} OWNED_BY(the caller);
+/* Says how a datagram is cut. False: more than one answer is possible, by chance or because the
+ * sender's consumer has contrived it by the content of its messages. */
+bool cut_find(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 bytes,
+	      u64 now_ms, struct udp_cut *cut);
 
 /* ---- receive.c ---- */
 struct udp_inbox *inbox_create(void);
