@@ -1,4 +1,4 @@
-/* prometheus_test.c: the value of each sample that Prometheus reads, each different from the others.
+/* prometheus_test.c: the value of each sample that Prometheus reads; each differs from the others.
  * others.
  * In: a survey made by hand    Out: verdicts    Runs: cmocka    Locks: none
  */
