@@ -202,7 +202,7 @@ void cm_id_abandon(struct cm *cm, struct cm_id *id)
 	cm_note_drop_all(cm, id);
 	list_remove(&id->ready);
 	id->orphan = true;
-	if (id->dev != NULL && id->pub.state == IB_CM_LISTEN)
+	if (id->pub.state == IB_CM_LISTEN)
 		cm_listen_end(cm, id);
 	else if (id->dev != NULL)
 		cm_id_end_exchange(cm, id);

@@ -133,7 +133,7 @@ void cm_listen_end(struct cm *cm, struct cm_id *id)
 	list_for_each_safe(child, &cm->ids, struct cm_id, all) {
 		if (child->listener != id || child->in_handler)
 			continue;
-		if (child->pub.state == IB_CM_REQ_RCVD)
+		if (child->dev != NULL && child->pub.state == IB_CM_REQ_RCVD)
 			cm_reject(cm, child, IB_CM_REJ_INVALID_SERVICE_ID, NULL, 0, NULL, 0);
 		cm_id_abandon(cm, child);
 	}
