@@ -85,9 +85,11 @@ void refuse_note(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(qp->resp
 
 void refuse_leave(struct ibt_qp *qp)
 {
-	bool owes = qp->resp.resource_next != qp->resp.resource_head || qp->resp.owed != RESP_OK;
+	bool held = hand_is_busy(qp);
+	bool owes = held || qp->resp.resource_next != qp->resp.resource_head ||
+		    qp->resp.owed != RESP_OK;
+	u32 last = (held ? hand_next_psn(qp) : qp->resp.epsn) - 1, ack;
 	enum resp_verdict verdict;
-	u32 ack;
 
 	hand_stop(qp);
 	if (!qp_is_reliable(qp) || qp->dest == NULL)
@@ -101,7 +103,7 @@ void refuse_leave(struct ibt_qp *qp)
 	if (!owes || qp->lossy)
 		return;
 	qp->resp.owed = RESP_GONE;
-	qp->resp.owed_psn = (qp->resp.epsn - 1) & PSN_MASK;
+	qp->resp.owed_psn = last & PSN_MASK;
 	refuse_tell(qp, &verdict);
 }
 

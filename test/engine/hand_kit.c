@@ -443,7 +443,7 @@ static void initiator_poll(void)
 			assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
 		else if (wc.status == IBV_WC_SUCCESS)
 			request_check(r, h.out + h.done % OUT * ROOM);
-		else if (h.m[1].dead)
+		else if (h.m[1].dead || h.gone)
 			assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
 		else if (wc.status != IBV_WC_REM_OP_ERR && wc.status != IBV_WC_REM_INV_REQ_ERR)
 			fail_msg("request %u: status %d", (u32)r->tag, wc.status);

@@ -96,6 +96,7 @@ struct hand {
 	bool crowd; /* each number is one of a target */
 	u32 long_one_in; /* requests: with many of them a target holds more than it has room for */
 	bool failed; /* a request has: all that follow are flushed */
+	bool gone; /* the target does not receive any more */
 	struct pkt asked; /* the initiator's last packet */
 	u32 answers; /* packets from the target to it */
 };

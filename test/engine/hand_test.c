@@ -188,6 +188,26 @@ static void hand__a_duplicate_of_other_memory_is_dropped(void **state)
 	hand_close();
 }
 
+/* The initiator has no other word of requests that the target holds. */
+static void hand__the_target_fails_with_requests_held(void **state)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+
+	hand_open(1);
+	h.request[0] = (struct request){
+		.tag = 1, .opcode = IBV_WR_RDMA_WRITE, .to = 2, .length = 8
+	};
+	request_post();
+	while (way_first(&h.m[1].way[2]) == NULL)
+		hand_step();
+	h.gone = true;
+	assert_int_equal(ibt_qp_modify(h.tgt, &a, IBV_QP_STATE, NULL, NULL), 0);
+	hand_pass(5 * NS_PER_S);
+	assert_int_equal(h.done, 1);
+	assert_true(h.failed);
+	hand_close();
+}
+
 /* ---- what a process has several of ---- */
 
 /* A packet of a target of member 1 for member 2's SRQ. */
@@ -353,6 +373,7 @@ int main(void)
 		cmocka_unit_test(hand__a_private_domain_hands_nothing_on),
 		cmocka_unit_test(hand__proxies_of_one_process_have_a_limit),
 		cmocka_unit_test(hand__a_duplicate_of_other_memory_is_dropped),
+		cmocka_unit_test(hand__the_target_fails_with_requests_held),
 		cmocka_unit_test(hand__a_process_dies_with_several_targets),
 		cmocka_unit_test(hand__an_srq_goes_under_its_messages),
 		cmocka_unit_test(hand__bytes_held_are_given_back),
