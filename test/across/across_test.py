@@ -383,9 +383,9 @@ class Narrow(Wired):
             share, count, wire = self.arrive(marks=1)
             self.assertGreater(wire["mark"], 0)
             self.assertGreater(wire["notices"], 0)
-            if share > 4 * without and count > 30:
+            if share > 2 * without and count > 30:
                 break
-        self.assertGreater(share, 4 * without)
+        self.assertGreater(share, 2 * without)
         self.assertGreater(count, 30)
 
 
