@@ -408,6 +408,7 @@ static void fake_node(int ready, u64 busy_ns)
 	if (bind(listener, (struct sockaddr *)&addr, length) < 0 || listen(listener, 8) < 0)
 		_exit(1);
 	close(ready);
+	close(accept(listener, NULL, NULL)); /* of address_probe, which says nothing */
 	fd = accept(listener, NULL, NULL);
 	if (message_wait(fd, clock_now_ns() + HARNESS_PATIENCE_NS) < 0 ||
 	    message_receive(fd, &hello, sizeof(hello), &m) < 0)
