@@ -113,7 +113,7 @@ static void send_succeeded(struct send *s)
 static void error_retry(const struct send *s)
 {
 	const struct sqp *q = s->qp;
-	u64 waited = world.now - s->posted_ns;
+	u64 waited = world.now - MAX(s->posted_ns, q->moved_ns);
 	u64 least = q->timeout == 0 ? SIM_NEVER
 				    : (q->retry_cnt + 1u) * judge_timeout_ns(q->timeout);
 
@@ -520,6 +520,7 @@ static u64 patience_since(const struct sqp *q, const struct send *s)
 	u64 since = MAX(MAX(s->posted_ns, q->progress_ns), MAX(q->sending_ns, a->stopped_ns));
 
 	since = MAX(since, MAX(a->node->changed_ns, b->node->changed_ns));
+	since = MAX(since, q->moved_ns); /* each path has a retry budget of its own */
 	if (!proc_runs(a) || a->asleep || !a->node->up || !b->node->up)
 		return SIM_NEVER;
 	if (b->dead)

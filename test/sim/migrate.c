@@ -58,6 +58,7 @@ static void mig_swap(struct sqp *q)
 	q->plane = 1 - q->plane;
 	q->mig_asked = false;
 	q->moves++;
+	q->moved_ns = world.now;
 }
 
 /* One that is armed moves at once, and hears nothing of it. */
@@ -107,14 +108,15 @@ void mig_turn(struct sqp *q)
 /* It moves when its retries are used up, or after a peer that says on that plane that it has. */
 void mig_moved(struct sqp *q)
 {
-	u64 oldest = SIM_NEVER, least;
+	u64 oldest = SIM_NEVER, since, least;
 
 	sim_check(q->mig_asked, "qp %06x has moved, but was not asked to be ready", q->qpn);
 	list_for_each(s, &q->sends, struct send, node)
 		oldest = MIN(oldest, s->posted_ns);
+	since = MAX(oldest, q->moved_ns);
 	least = q->timeout == 0 ? SIM_NEVER : (q->retry_cnt + 1u) * judge_timeout_ns(q->timeout);
 	sim_check(q->peer->said_migrated[1 - q->plane] ||
-			  (oldest != SIM_NEVER && world.now - oldest >= least),
+			  (oldest != SIM_NEVER && world.now - since >= least),
 		  "qp %06x has moved, its peer has not, and its retries are not used up", q->qpn);
 	mig_swap(q);
 }

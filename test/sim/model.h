@@ -361,6 +361,7 @@ struct sqp {
 	bool mig_moving;  /* it moves inside the call that has asked it to */
 	bool said_migrated[SIM_PLANES]; /* by a packet there */
 	u32 moves;
+	u64 moved_ns;	  /* the last one: its retry budget begins */
 	struct group *group; /* UD: it may be attached to */
 	bool attached;
 
