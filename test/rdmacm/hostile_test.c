@@ -23,22 +23,10 @@
 #include <rdma/rsocket.h>
 
 #include "cm.h"
+#include "stream_wire.h"
 
 enum { PEERS = 120, STEPS = 60, QUEUE = 256, BUFFER = 1 << 16, TABLE = 4096, PLACES = 8 };
 enum { DATA, CREDITS = 4, IOMAP = 6, CONTROL = 7 };
-
-struct sge {
-	uint64_t addr;
-	uint32_t key, length;
-};
-
-/* The private data of a connection, in network order. */
-struct hello {
-	uint8_t version, flags;
-	uint16_t credits;
-	uint8_t reserved[3], places;
-	struct sge table, buffer;
-};
 
 static struct peer {
 	struct rdma_cm_id *id;

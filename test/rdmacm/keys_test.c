@@ -16,21 +16,9 @@
 #include <rdma/rsocket.h>
 
 #include "pair.h"
+#include "stream_wire.h"
 
 enum { DATA = 0, ENTRIES = 2, PLACES = 1, QUEUE = 64, WORD = 6 };
-
-struct sge {
-	uint64_t addr;
-	uint32_t key, length;
-};
-
-/* The private data of a connection, in network order. */
-struct hello {
-	uint8_t version, flags;
-	uint16_t credits;
-	uint8_t reserved[3], places;
-	struct sge table, buffer;
-};
 
 /* An end of a connection by verbs, and the rsocket that is the other end. */
 struct peer {

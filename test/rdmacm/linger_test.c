@@ -17,25 +17,13 @@
 
 #include "anyverbs/rsocket.h"
 #include "pair.h"
+#include "stream_wire.h"
 
 enum { QUEUE = 16, MESSAGES = 64, LINGER_MOST = 100 };
 enum { CREDITS = 4 }; /* the type of a word */
 #define WORD_DATA 5u /* and bytes */
 #define WORD_DISCONNECT (7u << 29)
 #define WORD_SHUTDOWN (WORD_DISCONNECT | 2)
-
-struct sge {
-	uint64_t addr;
-	uint32_t key, length;
-};
-
-/* The private data of a connection, in network order. */
-struct hello {
-	uint8_t version, flags;
-	uint16_t credits;
-	uint8_t reserved[3], places;
-	struct sge table, buffer;
-};
 
 /* An end of a connection by verbs. */
 struct peer {
