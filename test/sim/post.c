@@ -887,16 +887,16 @@ void post_recvs(struct sqp *q, u32 depth)
 		continue;
 }
 
-/* False: no room, in the arena or in the queue. */
-static bool post_shared(struct srq *s)
+/* -ENOBUFS: no room in the arena, -ENOMEM: none in the queue. */
+static int post_shared(struct srq *s, u32 length)
 {
 	struct ibv_recv_wr wr, *bad;
 	struct ibv_sge sge[MAX_SGES];
-	struct recv *r = draw_recv(s->proc, SHARED_BYTES, s->max_sge);
+	struct recv *r = draw_recv(s->proc, length, s->max_sge);
 	int err;
 
 	if (r == NULL)
-		return false;
+		return -ENOBUFS;
 	recv_fill(r, s->proc, s->pd, &wr, sge);
 	err = ibt_srq_post(s->srq, &wr, &bad);
 	sim_check(err == 0 || (err == -ENOMEM && s->outstanding >= s->max_wr),
@@ -905,22 +905,30 @@ static bool post_shared(struct srq *s)
 	if (err != 0) {
 		list_init(&r->node);
 		recv_free(r, s->proc);
-		return false;
+		return err;
 	}
 	trace(s->proc, TR_RECV, s->proc->id, r->tag, r->length, 1);
 	r->posted_ns = world.now;
 	r->srq = s;
 	list_push_back(&s->recvs, &r->node);
 	s->outstanding++;
-	return true;
+	return 0;
 }
 
 void post_srq(struct srq *s, u32 depth)
 {
-	while (s->outstanding < MIN(depth, s->max_wr) && post_shared(s))
-		continue;
+	int err = 0;
+
+	while (err == 0 && s->outstanding < MIN(depth, s->max_wr))
+		err = post_shared(s, SHARED_BYTES);
+	if (!world.quiet)
+		return;
 	/* What a queue pair had taken when it was destroyed has no completion: it seems
 	 * outstanding, but its place is free. */
-	for (u32 i = 0; world.quiet && i < s->max_wr && post_shared(s); i++)
-		continue;
+	err = 0;
+	for (u32 i = 0; err == 0 && i < s->max_wr; i++)
+		err = post_shared(s, SHARED_BYTES);
+	/* Without any receive request its senders would wait for ever. */
+	if (err == -ENOBUFS && s->outstanding <= s->forgotten)
+		(void)post_shared(s, 0);
 }
