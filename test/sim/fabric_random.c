@@ -1,7 +1,8 @@
 /* fabric_random.c: random fabrics with subnet managers in virtual time: cables are pulled and
- * plugged in, nodes restart, a manager dies. At rest every two hosts that are connected have a
- * route both ways, multicast reaches all members and nobody else, and few MADs were needed. A route
- * that a process keeps while the generation stays has no dead link: data counts at none.
+ * plugged in, nodes restart, groups end and others take their MLIDs, a manager dies. At rest every
+ * two hosts that are connected have a route both ways, multicast reaches all members and nobody
+ * else, and few MADs were needed. A route that a process keeps while the generation stays has no
+ * dead link: data counts at none.
  *
  * usage: fabric_random FIRST LAST (seeds)
  */
@@ -19,7 +20,15 @@
 #include "fabric/format.h"
 #include "sm/test_support/rig.h"
 
-enum { MEMBERS = 12, KEPT = 16, SET = 2, GROUPS = 0x38 };
+enum {
+	MEMBERS = 12,
+	GROUPS_MADE = 3,
+	MLIDS = 8, /* that the seed may have used: from the first on */
+	KEPT = 16,
+	SET = 2,
+	REMOVE = 0x15,
+	GROUPS = 0x38,
+};
 
 static struct rig r;
 static u64 lot;
@@ -64,22 +73,60 @@ static u32 random_ca(void)
 	}
 }
 
-/* A host joins the one group, which the first creates. */
-static void join(u32 port)
+static void group_record(u8 w[200], u32 port, u32 group)
 {
-	static const u8 mgid[16] = { 0xff, 0x12, 0x40, 0x1b, 0xff, 0xff };
-	u8 w[200] = { 0 };
+	static const u8 mgid[15] = { 0xff, 0x12, 0x40, 0x1b, 0xff, 0xff };
 
-	if (r.bed.f->port[port].state != FABRIC_ACTIVE)
-		return;
-	memcpy(w, mgid, 16);
-	w[15] = 1;
+	memset(w, 0, 200);
+	memcpy(w, mgid, 15);
+	w[15] = (u8)(1 + group);
 	wire_put64(w + 16, 0xfe80000000000000ull);
 	wire_put64(w + 24, rig_guid(&r, port));
 	wire_put32(w + 32, 1);
 	wire_put16(w + 40, 0xffff);
 	w[48] = 0x21;
+}
+
+/* A host joins a group, which the first one creates. */
+static void join(u32 port)
+{
+	u8 w[200];
+
+	if (r.bed.f->port[port].state != FABRIC_ACTIVE)
+		return;
+	group_record(w, port, random_below(GROUPS_MADE));
 	assert_int_equal(rig_status(rig_ask(&r, port, SET, GROUPS, 0x130c7, w)), 0);
+}
+
+static void leave(u32 port, u32 group)
+{
+	u8 w[200];
+
+	if (r.bed.f->port[port].state != FABRIC_ACTIVE)
+		return;
+	group_record(w, port, group);
+	(void)rig_ask(&r, port, REMOVE, GROUPS, 0x10003, w);
+}
+
+/* Hosts join and leave in the middle of faults, or all hosts leave a group, which ends, and gives
+ * its MLID to the next one. The SA may refuse, or be out of reach. */
+static void change_members(void)
+{
+	u32 group = random_below(GROUPS_MADE);
+	bool all = random_below(4) == 0;
+	u8 w[200];
+
+	for (u32 i = 0; i < r.bed.topo.node_count && all; i++)
+		if (r.bed.topo.nodes[i].type == FABRIC_CA)
+			leave(bed_port(&r.bed, i, 1), group);
+	for (u32 i = random_below(4); i > 0; i--) {
+		u32 port = random_ca();
+
+		group_record(w, port, random_below(GROUPS_MADE));
+		if (r.bed.f->port[port].state == FABRIC_ACTIVE)
+			(void)rig_ask(&r, port, SET, GROUPS, 0x130c7, w);
+		leave(random_ca(), random_below(GROUPS_MADE));
+	}
 }
 
 static u32 port_of(u64 guid)
@@ -91,18 +138,16 @@ static u32 port_of(u64 guid)
 	return 0;
 }
 
-/* From each member to each other one, and to nobody else. */
-static void check_group(u32 from)
+/* From each member to each other one, and to nobody else. Returns the MLID; 0: no such group. */
+static u16 check_group(u32 from, u32 group)
 {
 	static u8 rec[64][52];
 	u32 to[64], count, found = 0;
 	struct fabric_flow w = { .pkey = 0xffff };
-	u8 want[200] = { 0 };
+	u8 want[200];
 
-	want[0] = 0xff;
-	wire_put16(want + 40, 0xffff);
-	wire_put32(want + 32, 1);
-	count = rig_table(&r, from, GROUPS, 1 << 2, want, rec[0], 52, 64);
+	group_record(want, from, group);
+	count = rig_table(&r, from, GROUPS, 1, want, rec[0], 52, 64);
 	for (u32 i = 0; i < count; i++)
 		found += wire_get64(rec[i] + 24) != 0;
 	for (u32 i = 0; i < count; i++) {
@@ -112,6 +157,28 @@ static void check_group(u32 from)
 						    wire_get16(rec[i] + 36), &w, to, 64),
 				 found - 1);
 	}
+	return count != 0 ? wire_get16(rec[0] + 36) : 0;
+}
+
+/* What is sent to an MLID that no group has any more reaches nobody. */
+static void check_groups(u32 from)
+{
+	bool used[MLIDS] = { true }; /* the first is the broadcast group's */
+	struct fabric_flow w = { .pkey = 0xffff };
+	u32 to[64];
+
+	for (u32 i = 0; i < GROUPS_MADE; i++) {
+		u16 mlid = check_group(from, i);
+
+		if (mlid != 0)
+			used[mlid - FABRIC_MLID_FIRST] = true;
+	}
+	for (u32 i = 0; i < MLIDS; i++)
+		if (!used[i])
+			assert_int_equal(fabric_mcast_route(r.bed.v, from,
+							    (u16)(FABRIC_MLID_FIRST + i), &w, to,
+							    64),
+					 0);
 }
 
 /* ---- routes that processes keep -------------------------------------------------------------- */
@@ -196,7 +263,7 @@ static void check_rest(void)
 		    rig_connected(&r, bed_port(&r.bed, i, 1), r.sms[0].port))
 			port = bed_port(&r.bed, i, 1);
 	if (port != 0 && rig_report(r.sms[0].sm).state == SM_MASTER)
-		check_group(port);
+		check_groups(port);
 }
 
 static void one_seed(u64 seed)
@@ -215,8 +282,10 @@ static void one_seed(u64 seed)
 	for (u32 i = 0; i < MEMBERS; i++)
 		join(random_ca());
 	keep_routes();
-	for (u32 i = random_below(16); i > 0; i--)
+	for (u32 i = random_below(16); i > 0; i--) {
 		fault();
+		change_members();
+	}
 	if (r.sm_count == 2 && random_below(2) == 0)
 		rig_kill(&r, 1);
 	check_rest();
