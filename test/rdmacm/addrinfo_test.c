@@ -44,6 +44,8 @@ static const struct lookup {
 	{ "127.0.0.1", "7", RAI_NUMERICHOST | RAI_NOROUTE, 0, 0, RDMA_PS_TCP, 0, IBV_QPT_RC,
 	  RDMA_PS_TCP, AF_INET, 7, false },
 	{ "localhost", "7", RAI_NUMERICHOST, 0, 0, RDMA_PS_TCP, EAI_NONAME, 0, 0, 0, 0, false },
+	{ "localhost", "7", RAI_NUMERICHOST | RAI_PASSIVE, 0, 0, RDMA_PS_TCP, EAI_NONAME, 0, 0, 0,
+	  0, true },
 	{ "127.0.0.1", "no such service", 0, 0, 0, RDMA_PS_TCP, EAI_SERVICE, 0, 0, 0, 0, false },
 	{ "127.0.0.1", "7", 0, 99, 0, RDMA_PS_TCP, EAI_FAMILY, 0, 0, 0, 0, false },
 	{ "127.0.0.1", "7", 0, 0, IBV_QPT_UD, RDMA_PS_TCP, EAI_SOCKTYPE, 0, 0, 0, 0, false },

@@ -136,6 +136,60 @@ static void rdma_bind_addr__to_localhost_binds_no_device(void **state)
 	destroy_all(&e);
 }
 
+/* An id that cannot have its port is as new: bound to the wildcard then, it has no device. */
+static void rdma_bind_addr__that_fails_binds_no_device(void **state)
+{
+	struct rdma_cm_id *id, *other;
+	uint16_t port;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(id, address_of("roce0", 0)), 0);
+	port = ntohs(rdma_get_src_port(id));
+	assert_int_equal(rdma_create_id(channel, &other, NULL, RDMA_PS_TCP), 0);
+	fails(rdma_bind_addr(other, address_of("roce0", port)), EADDRINUSE);
+	assert_int_equal(rdma_bind_addr(other, local(0)), 0);
+	assert_null(other->verbs);
+	destroy(other);
+	destroy(id);
+}
+
+/* Each port space has its own numbers. */
+static void rdma_bind_addr__of_each_port_space(void **state)
+{
+	static const enum rdma_port_space spaces[] = { RDMA_PS_UDP, RDMA_PS_IPOIB, RDMA_PS_TCP };
+	struct rdma_cm_id *ids[3];
+	uint16_t port = 0;
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(rdma_create_id(channel, &ids[i], NULL, spaces[i]), 0);
+		assert_int_equal(rdma_bind_addr(ids[i], local(port)), 0);
+		port = ntohs(rdma_get_src_port(ids[i]));
+	}
+	for (int i = 0; i < 3; i++)
+		destroy(ids[i]);
+}
+
+/* The completion queues that a failed call has made are gone: the next one brings its own. */
+static void rdma_create_qp__that_fails_leaves_no_queues(void **state)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = UINT32_MAX },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(id, address_of("roce0", 0)), 0);
+	assert_int_equal(rdma_create_qp(id, NULL, &init), -1);
+	assert_null(id->send_cq);
+	assert_null(id->recv_cq);
+	assert_null(id->send_cq_channel);
+	assert_null(id->recv_cq_channel);
+	make_qp(id);
+	rdma_destroy_qp(id);
+	destroy(id);
+}
+
 static void rdma_resolve_route__fills_the_id(void **state)
 {
 	struct ends e;
@@ -654,6 +708,11 @@ int main(void)
 		cmocka_unit_test(rdma_bind_addr__gives_a_port_to_one_process),
 		cmocka_unit_test_setup_teardown(rdma_bind_addr__to_localhost_binds_no_device,
 						begin, end),
+		cmocka_unit_test_setup_teardown(rdma_bind_addr__that_fails_binds_no_device, begin,
+						end),
+		cmocka_unit_test_setup_teardown(rdma_bind_addr__of_each_port_space, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_create_qp__that_fails_leaves_no_queues, begin,
+						end),
 		cmocka_unit_test_setup_teardown(rdma_resolve_route__fills_the_id, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_connect__carries_messages_until_both_leave,
 						begin, end),

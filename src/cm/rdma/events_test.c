@@ -713,6 +713,19 @@ static void cma_device_remove__tells_every_id(void **state)
 		rdma_destroy_id(ids[i]);
 }
 
+/* A device that comes is one for each id that listens on all. */
+static void cma_device_add__each_listener_listens(void **state)
+{
+	struct rdma_cm_id *ids[] = { make_listener(), make_listener(), make_listener() };
+
+	ib_unregister_device(&adapter->ib);
+	assert_int_equal(fake_cm.ids, 0);
+	assert_int_equal(ib_register_device(&adapter->ib), 0);
+	assert_int_equal(fake_cm.ids, 3);
+	for (u32 i = 0; i < ARRAY_LEN(ids); i++)
+		rdma_destroy_id(ids[i]);
+}
+
 static void cma_device_remove__ends_ids_that_want_it(void **state)
 {
 	(void)make_connecting(RDMA_PS_TCP);
@@ -890,6 +903,7 @@ int main(void)
 		ADAPTER_TEST(rdma_destroy_id__of_another_id_in_a_handler),
 		ADAPTER_TEST(rdma_destroy_id__waits_for_the_handler),
 		ADAPTER_TEST(cma_device_remove__tells_every_id),
+		ADAPTER_TEST(cma_device_add__each_listener_listens),
 		ADAPTER_TEST(cma_device_remove__ends_ids_that_want_it),
 		ADAPTER_TEST(cma_device_hold__delays_the_removal),
 		ADAPTER_TEST(rdma_calls__and_events_in_any_order),

@@ -112,6 +112,47 @@ static void cma_header_compare__tells_addresses_apart(void **state)
 	assert_false(compare_takes(&c, bytes));
 }
 
+/* All 128 bits of an IPv6 address count: two servers of a host differ in the last ones. */
+static void cma_header_compare__of_each_bit_of_ipv6(void **state)
+{
+	struct rdma_addr addr = { .pkey = 0 };
+	struct ib_cm_compare_data c;
+	u8 bytes[CMA_HEADER];
+
+	set_v6(&addr.src_addr, "2001:db8::1", 2);
+	set_v6(&addr.dst_addr, "2001:db8::1234:5678:9abc:def0", 1);
+	cma_header_compare(cma_addr(&addr.dst_addr), &c);
+	cma_header_write(bytes, &addr);
+	assert_true(compare_takes(&c, bytes));
+	for (u32 bit = 0; bit < 128; bit++) {
+		bytes[20 + bit / 8] ^= (u8)(1 << bit % 8);
+		assert_false(compare_takes(&c, bytes));
+		bytes[20 + bit / 8] ^= (u8)(1 << bit % 8);
+	}
+}
+
+/* A REQ names the partition, which is that of both ends. */
+static void cma_af_ib_of_request__fills_both_ends(void **state)
+{
+	struct ib_sa_path_rec path = { .pkey = htobe16(0x8001), .flow_label = htobe32(0x12345) };
+	struct sockaddr_ib at = { .sib_family = AF_IB }, ends[2];
+	struct cma_id listen = { .busy = false };
+	struct rdma_addr addr;
+
+	memset(path.sgid.raw, 0x11, sizeof(path.sgid.raw));
+	memset(path.dgid.raw, 0x22, sizeof(path.dgid.raw));
+	cma_addr_copy(&listen.id.route.addr.src_addr, (const struct sockaddr *)&at);
+	cma_af_ib_of_request(&listen, &path, &addr);
+	ends[0] = cma_af_ib(&addr.src_addr);
+	ends[1] = cma_af_ib(&addr.dst_addr);
+	assert_memory_equal(&ends[0].sib_addr, &path.sgid, sizeof(path.sgid));
+	assert_memory_equal(&ends[1].sib_addr, &path.dgid, sizeof(path.dgid));
+	for (u32 i = 0; i < 2; i++) {
+		assert_int_equal(ends[i].sib_pkey, path.pkey);
+		assert_int_equal(ends[i].sib_flowinfo, path.flow_label);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -120,6 +161,8 @@ int main(void)
 		cmocka_unit_test(cma_header_read__refuses_what_is_none),
 		cmocka_unit_test(cma_service_id__is_space_and_port),
 		cmocka_unit_test(cma_header_compare__tells_addresses_apart),
+		cmocka_unit_test(cma_header_compare__of_each_bit_of_ipv6),
+		cmocka_unit_test(cma_af_ib_of_request__fills_both_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
