@@ -365,6 +365,9 @@ class Waits(Shim):
         a.send(b"xy")
         self.assertEqual(e.poll(5)[0][1] & select.EPOLLIN, select.EPOLLIN)
         self.assertEqual(e.poll(0.02), [])
+        e.modify(b, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+        self.assertEqual(e.poll(5)[0][1] & select.EPOLLIN, select.EPOLLIN)
+        self.assertEqual(e.poll(0.02), [])
         b.setblocking(False)
         b.recv(10)
         self.assertRaises(BlockingIOError, b.recv, 1)
@@ -376,6 +379,20 @@ class Waits(Shim):
         self.assertEqual([n for _, n in e.poll(0.02) if n & select.EPOLLOUT], [])
         threading.Thread(target=lambda: [a.recv(1 << 20) for _ in range(3)]).start()
         self.assertTrue(e.poll(5)[0][1] & select.EPOLLOUT)
+
+    def test_epoll_edge_behind_a_part(self):
+        """A program that is told of a part of its bytes waits for the edge before it sends the rest."""
+        a, b = self.pair()
+        e = select.epoll()
+        e.register(b, select.EPOLLOUT | select.EPOLLET)
+        self.assertEqual(e.poll(5), [(b.fileno(), select.EPOLLOUT)])
+        b.setblocking(False)
+        sent = b.send(bytes(1 << 24))
+        self.assertLess(sent, 1 << 24)
+        reader = threading.Thread(target=lambda: a.recv(sent, socket.MSG_WAITALL))
+        reader.start()
+        self.assertEqual(e.poll(5), [(b.fileno(), select.EPOLLOUT)])
+        reader.join()
 
     def test_epoll_edges_of_the_kernel(self):
         """An edge of an ordinary descriptor beside a socket of ours is told once, and not lost."""
@@ -449,6 +466,11 @@ class Waits(Shim):
         b.recv(1)
         os.write(w, b"x")
         self.assertEqual(outer.poll(5), [(r, select.EPOLLIN)])
+        self.assertEqual(os.read(r, 1), b"x")
+        again = os.dup(inner.fileno())
+        os.close(again)
+        a.send(b"x")
+        self.assertEqual(outer.poll(5), [(inner.fileno(), select.EPOLLIN)])
 
     def test_epoll_changes_meanwhile(self):
         a, b = self.pair()
