@@ -323,6 +323,18 @@ static void frames_make__a_copy_is_a_write_or_a_read(void **state)
 	assert_int_equal(t.seen[8].p.msn, 1 + 2); /* the copies are messages, too */
 }
 
+static void frames_make__a_copy_of_uc_is_not_acknowledged(void **state)
+{
+	struct pkt w = test_pkt(PKT_WRITE_ONLY, 0);
+
+	w.qp_type = IBV_QPT_UC;
+	w.dma_length = 2 * MTU;
+	test_local(CAPTURE_DIRECT, &w, 2 * MTU);
+	assert_int_equal(t.count, 2);
+	test_expect(0, PKT_WRITE_FIRST, 0);
+	test_expect(1, PKT_WRITE_LAST, 1);
+}
+
 static void frames_make__an_acknowledgement_that_rides(void **state)
 {
 	struct pkt p = test_pkt(PKT_SEND_ONLY, 10), back = test_answer(PKT_SEND_ONLY, 500);
@@ -370,6 +382,21 @@ static void frames_make__datagrams(void **state)
 	assert_int_equal(t.seen[0].p.sqpn, A);
 	assert_memory_equal(t.seen[0].flow.sgid, t.m.gids[2], 16);
 	assert_memory_equal(t.seen[0].flow.dgid, t.m.gids[3], 16);
+}
+
+/* RFC 1112: of an IPv4 group 23 bits are in its Ethernet address. */
+static void frames_make__a_group_has_its_ethernet_address(void **state)
+{
+	static const u8 group[16] = { [10] = 0xff, 0xff, 239, 0x81, 2, 3 };
+	static const u8 mac[6] = { 0x01, 0x00, 0x5e, 0x01, 2, 3 };
+	static struct capture_record r = { .kind = CAPTURE_LOCAL, .mtu = CAPTURE_MTU, .parts = 1 };
+
+	r.pkt = (struct pkt){ .opcode = PKT_SEND_ONLY, .qp_type = IBV_QPT_UD, .dqpn = B };
+	memcpy(r.flow.sgid, t.m.gids[2], 16);
+	memcpy(r.flow.dgid, group, 16);
+	frames_make(&t.m, &r);
+	assert_int_equal(t.count, 1);
+	assert_memory_equal(t.m.frame.data, mac, sizeof(mac));
 }
 
 /* Numbers of GIDs name those of every device; one that is too great or empty is as good as none. */
@@ -493,6 +520,8 @@ int main(void)
 		CASE(frames_make__an_acknowledgement_that_rides),
 		CASE(frames_make__a_gap_stays_one),
 		CASE(frames_make__datagrams),
+		CASE(frames_make__a_group_has_its_ethernet_address),
+		CASE(frames_make__a_copy_of_uc_is_not_acknowledged),
 		CASE(frames_make__each_device_has_its_addresses),
 		CASE(frames_make__what_has_no_wire_form_is_left_out),
 		CASE(frames_make__snaplen),
