@@ -153,20 +153,33 @@ static void rdma_bind_addr__that_fails_binds_no_device(void **state)
 	destroy(id);
 }
 
-/* Each port space has its own numbers. */
-static void rdma_bind_addr__of_each_port_space(void **state)
+/* Binds an id in each of three port spaces to one port; false: a space has it in use. */
+static bool bind_in_each_port_space(void)
 {
 	static const enum rdma_port_space spaces[] = { RDMA_PS_UDP, RDMA_PS_IPOIB, RDMA_PS_TCP };
 	struct rdma_cm_id *ids[3];
 	uint16_t port = 0;
+	int bound = 0;
 
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(rdma_create_id(channel, &ids[i], NULL, spaces[i]), 0);
-		assert_int_equal(rdma_bind_addr(ids[i], local(port)), 0);
-		port = ntohs(rdma_get_src_port(ids[i]));
+		if (rdma_bind_addr(ids[i], local(port)) == 0)
+			bound++;
+		port = ntohs(rdma_get_src_port(ids[0]));
 	}
 	for (int i = 0; i < 3; i++)
 		destroy(ids[i]);
+	return bound == 3;
+}
+
+/* Each port space has its own numbers. Another program may have one of them, but not eight. */
+static void rdma_bind_addr__of_each_port_space(void **state)
+{
+	bool bound = false;
+
+	for (int i = 0; !bound && i < 8; i++)
+		bound = bind_in_each_port_space();
+	assert_true(bound);
 }
 
 /* The completion queues that a failed call has made are gone: the next one brings its own. */
