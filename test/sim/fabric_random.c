@@ -87,15 +87,19 @@ static void group_record(u8 w[200], u32 port, u32 group)
 	w[48] = 0x21;
 }
 
-/* A host joins a group, which the first one creates. */
-static void join(u32 port)
+/* A host asks to join a group, which the first one creates. Returns the response; NULL: none. */
+static const struct fabric_mad *ask_to_join(u32 port, u32 group)
 {
 	u8 w[200];
 
-	if (r.bed.f->port[port].state != FABRIC_ACTIVE)
-		return;
-	group_record(w, port, random_below(GROUPS_MADE));
-	assert_int_equal(rig_status(rig_ask(&r, port, SET, GROUPS, 0x130c7, w)), 0);
+	group_record(w, port, group);
+	return rig_ask(&r, port, SET, GROUPS, 0x130c7, w);
+}
+
+static void join(u32 port)
+{
+	if (r.bed.f->port[port].state == FABRIC_ACTIVE)
+		assert_int_equal(rig_status(ask_to_join(port, random_below(GROUPS_MADE))), 0);
 }
 
 static void leave(u32 port, u32 group)
@@ -114,17 +118,15 @@ static void change_members(void)
 {
 	u32 group = random_below(GROUPS_MADE);
 	bool all = random_below(4) == 0;
-	u8 w[200];
 
 	for (u32 i = 0; i < r.bed.topo.node_count && all; i++)
 		if (r.bed.topo.nodes[i].type == FABRIC_CA)
 			leave(bed_port(&r.bed, i, 1), group);
 	for (u32 i = random_below(4); i > 0; i--) {
-		u32 port = random_ca();
+		u32 port = random_ca(), other = random_below(GROUPS_MADE);
 
-		group_record(w, port, random_below(GROUPS_MADE));
 		if (r.bed.f->port[port].state == FABRIC_ACTIVE)
-			(void)rig_ask(&r, port, SET, GROUPS, 0x130c7, w);
+			(void)ask_to_join(port, other);
 		leave(random_ca(), random_below(GROUPS_MADE));
 	}
 }
@@ -170,8 +172,10 @@ static void check_groups(u32 from)
 	for (u32 i = 0; i < GROUPS_MADE; i++) {
 		u16 mlid = check_group(from, i);
 
-		if (mlid != 0)
-			used[mlid - FABRIC_MLID_FIRST] = true;
+		if (mlid == 0)
+			continue;
+		assert_in_range(mlid, FABRIC_MLID_FIRST, FABRIC_MLID_FIRST + MLIDS - 1);
+		used[mlid - FABRIC_MLID_FIRST] = true;
 	}
 	for (u32 i = 0; i < MLIDS; i++)
 		if (!used[i])
