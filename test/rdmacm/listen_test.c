@@ -6,10 +6,13 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <infiniband/ib.h>
@@ -93,6 +96,41 @@ static void rconnect__before_raccept_in_one_thread(void **state)
 static void rconnect__before_raccept_of_a_nonblocking_listener(void **state)
 {
 	self_connects(O_NONBLOCK);
+}
+
+/* A client meets a listener whose program sets an option after rlisten. True: in time. */
+static bool sets_option_late(struct pair *p)
+{
+	const int places = 1;
+	struct timespec from, to;
+
+	listen_at(p, "127.0.0.1");
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	assert_int_equal(rlisten(p->listener, 5), 0);
+	p->client = connecting(p);
+	usleep(2000);
+	assert_int_equal(
+		rsetsockopt(p->listener, SOL_RDMA, RDMA_IOMAPSIZE, &places, sizeof(places)), 0);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	return (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000 < 20;
+}
+
+static void rsetsockopt__after_rlisten_is_for_the_first_client(void **state)
+{
+	char memory[64];
+	struct pair p;
+	bool in_time = false;
+
+	while (!in_time) {
+		in_time = sets_option_late(&p);
+		p.server = raccept(p.listener, NULL, NULL);
+		assert_true(p.server >= 0);
+		assert_int_equal(ready(p.client, POLLOUT, WAIT_MS), POLLOUT);
+		if (in_time)
+			assert_int_not_equal(
+				riomap(p.client, memory, sizeof(memory), PROT_WRITE, 0, -1), -1);
+		end_pair(&p);
+	}
 }
 
 static void rlisten__after_a_refused_rconnect_of_the_same_rsocket(void **state)
@@ -390,6 +428,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rconnect__before_raccept_in_one_thread),
 		cmocka_unit_test(rconnect__before_raccept_of_a_nonblocking_listener),
+		cmocka_unit_test(rsetsockopt__after_rlisten_is_for_the_first_client),
 		cmocka_unit_test(rlisten__after_a_refused_rconnect_of_the_same_rsocket),
 		cmocka_unit_test(rlisten__connects_no_more_than_its_backlog),
 		cmocka_unit_test(rlisten__again_changes_the_backlog),

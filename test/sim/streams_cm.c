@@ -482,7 +482,7 @@ static void alive_run(void *arg, u64 due)
 
 		if (rs == NULL)
 			continue;
-		accept_limit_silence(stream_of(rs), net_now(), &next);
+		accept_look(stream_of(rs), net_now(), &next);
 		stream_judge_left(stream_of(rs), net_now(), &next);
 		stream_keepalive(stream_of(rs), net_now(), &next);
 		table_put(rs);

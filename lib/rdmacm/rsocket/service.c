@@ -93,7 +93,7 @@ static int service_keep_alive(void)
 
 		if (s == NULL)
 			continue;
-		accept_limit_silence(s, now, &next);
+		accept_look(s, now, &next);
 		stream_judge_left(s, now, &next);
 		stream_keepalive(s, now, &next);
 		service_put(&s->rs);

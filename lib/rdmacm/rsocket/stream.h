@@ -125,9 +125,10 @@ struct stream {
 	struct request *held GUARDED_BY(conn_lock); /* found no place; NULL: none */
 	int backlog GUARDED_BY(conn_lock); /* of rlisten */
 	u32 places GUARDED_BY(conn_lock); /* the service accepts while fewer wait */
-	bool paused GUARDED_BY(conn_lock); /* all are taken: the service hears of no requests */
+	bool paused GUARDED_BY(conn_lock); /* no place, or too early: no requests are heard of */
 	int untold GUARDED_BY(conn_lock); /* errno that raccept is to tell; 0: none */
-	bool limits_silence GUARDED_BY(conn_lock); /* on the service's list for that */
+	bool listed GUARDED_BY(conn_lock); /* the service calls accept_look */
+	u64 opens_ns GUARDED_BY(conn_lock); /* until then only raccept accepts */
 	bool on_demand WRITTEN_UNDER(conn_lock); /* raccept accepts */
 	int bell FIXED; /* semaphore of what waits, and `untold`; since rlisten, before that -1 */
 	struct rdma_event_channel *early FIXED; /* of the ids of `waiting`; likewise, NULL */
@@ -271,7 +272,8 @@ void stream_set_phase(struct stream *s, enum stream_phase phase) REQUIRES(s->con
 void stream_event(struct stream *s, const struct rdma_cm_event *event) REQUIRES(s->conn_lock);
 
 /* ---- stream_accept.c ---- */
-/* The listener is about to listen: the service accepts what comes. 0 or a negative errno. */
+/* The listener is about to listen: the service accepts what comes, from 25 ms on. 0 or a negative
+ * errno. */
 int accept_begin(struct stream *s, int backlog) REQUIRES(s->conn_lock);
 /* How many clients are answered at a time, and how many requests the CM keeps unanswered. */
 u32 accept_answers(int backlog);
@@ -284,9 +286,10 @@ int accept_in_background(struct stream *s) REQUIRES(s->conn_lock);
 void accept_end(struct stream *s) REQUIRES(s->conn_lock);
 /* What the service does for a listener. */
 void accept_take_events(struct stream *s) REQUIRES(s->conn_lock);
-/* At times, on the service's thread: takes a client's first packet for its word, and drops clients
- * that have been silent for too long. *next_ns: no later than when it is to be called again. */
-void accept_limit_silence(struct stream *s, u64 now_ns, u64 *next_ns);
+/* At times, on the service's thread: begins to accept a while after rlisten, takes a client's first
+ * packet for its word, and drops clients that have been silent for too long. *next_ns: no later
+ * than when it is to be called again. */
+void accept_look(struct stream *s, u64 now_ns, u64 *next_ns);
 /* The descriptor of a listener that is readable while raccept has something to take. */
 static inline int accept_fd(const struct stream *s)
 {

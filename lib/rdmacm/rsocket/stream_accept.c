@@ -22,6 +22,9 @@
 #include "stream.h"
 
 enum { ACCEPT_PLACES_MOST = 128 };
+/* How long after rlisten the service leaves requests to raccept: programs set options of a listener
+ * then (riostream), which its first client is to have. */
+#define ACCEPT_OPTIONS_NS (25 * NS_PER_MS)
 /* How long a client that was answered may ask: as long as the CM repeats a brief answer. The CM's
  * own limit is the client's to prolong (MRA). */
 #define ACCEPT_SILENCE_NS (4 * NS_PER_S)
@@ -92,13 +95,28 @@ static void accept_wait_for_number(struct stream *s, struct stream *early) REQUI
 	accept_ring(s);
 }
 
+/* The service calls accept_look from time to time. 0 or a negative errno. */
+static int accept_list(struct stream *s) REQUIRES(s->conn_lock)
+{
+	int err = s->listed ? 0 : service_keepalive(s, true);
+
+	s->listed = err == 0;
+	return err;
+}
+
+static void accept_unlist(struct stream *s) REQUIRES(s->conn_lock)
+{
+	if (s->listed)
+		(void)service_keepalive(s, false);
+	s->listed = false;
+}
+
 static void accept_ask(struct stream *s, struct stream *early) REQUIRES(s->conn_lock)
 {
 	early->answered_ns = clock_now_ns();
 	list_push_back(&s->asking, &early->waits);
 	s->asking_count++;
-	if (!s->limits_silence)
-		s->limits_silence = service_keepalive(s, true) == 0;
+	(void)accept_list(s);
 }
 
 /* Its client has been heard again. */
@@ -137,8 +155,9 @@ int accept_begin(struct stream *s, int backlog)
 	if (s->early == NULL || fcntl(s->early->fd, F_SETFL, O_NONBLOCK) != 0)
 		return -errno;
 	accept_set_places(s, backlog);
-	s->paused = false;
-	return s->places == 0 ? 0 : service_watch(s);
+	s->paused = true;
+	s->opens_ns = clock_now_ns() + ACCEPT_OPTIONS_NS;
+	return s->places == 0 ? 0 : accept_list(s);
 }
 
 void accept_resize(struct stream *s, int backlog)
@@ -157,6 +176,7 @@ int accept_in_background(struct stream *s)
 	if (err < 0)
 		return err;
 	s->on_demand = false;
+	s->paused = false;
 	accept_set_places(s, s->backlog);
 	wait_wake(&s->rs.waiters); /* for another descriptor */
 	return 0;
@@ -180,9 +200,7 @@ void accept_end(struct stream *s)
 	s->held = NULL;
 	if (s->untold != 0)
 		accept_hush(s);
-	if (s->limits_silence)
-		(void)service_keepalive(s, false);
-	s->limits_silence = false;
+	accept_unlist(s);
 	s->untold = 0;
 	s->places = 0;
 }
@@ -402,17 +420,21 @@ static void accept_drop_silent(struct stream *s, u64 now_ns) REQUIRES(s->conn_lo
 	}
 }
 
-void accept_limit_silence(struct stream *s, u64 now_ns, u64 *next_ns)
+void accept_look(struct stream *s, u64 now_ns, u64 *next_ns)
 {
 	u64 due = now_ns + ACCEPT_LOOK_NS;
 
 	lock_acquire(&s->conn_lock);
-	if (s->limits_silence) {
+	if (s->listed) {
 		accept_drop_silent(s, now_ns);
-		s->limits_silence = s->asking_count > 0;
-		if (!s->limits_silence) {
-			(void)service_keepalive(s, false);
-			due = now_ns; /* the list has changed: once more */
+		if (now_ns < s->opens_ns) {
+			due = s->opens_ns;
+		} else {
+			accept_pace(s);
+			if (s->asking_count == 0) {
+				accept_unlist(s);
+				due = now_ns; /* the list has changed: once more */
+			}
 		}
 		*next_ns = MIN(*next_ns, due);
 	}
