@@ -210,15 +210,18 @@ void cq_follow(struct cq *cq, u32 after)
 		cq->moderation->clock.kick(cq->moderation->clock.arg);
 }
 
-void cq_fini(struct cq *cq) NO_THREAD_SAFETY /* nobody else has it any more */
+/* The handler may run, and arm, until it has been flushed: only the timer ends before, which fires
+ * it. */
+void cq_fini(struct cq *cq) NO_THREAD_SAFETY /* nobody but the handler has it any more */
 {
 	struct cq_ring ring = cq_ring_of(cq);
 
-	moderation_fini(cq); /* before the sink, which its timer fires */
-	cq_count_as_owing(cq, false);
+	moderation_stop(cq);
 	if (cq->handler)
 		vector_item_flush(&cq->item);
 	channel_source_remove(&cq->source);
+	moderation_fini(cq);
+	cq_count_as_owing(cq, false);
 	cq_ring_free(cq->memory, &ring);
 	free(cq->sides);
 	free(cq->spill);

@@ -801,6 +801,38 @@ static void cq_push__runs_the_handler_on_the_vector_only(void **state)
 	assert_true(h.calls >= 1 && h.calls <= MANY);
 }
 
+/* A handler that arms while its CQ ends. */
+struct test_late_arm {
+	struct cq cq;
+	int entered, armed;
+};
+
+static void test_late_handler(struct cq *cq)
+{
+	struct test_late_arm *h = container_of(cq, struct test_late_arm, cq);
+
+	__atomic_store_n(&h->entered, 1, __ATOMIC_RELEASE);
+	usleep(50 * WAIT_US);
+	h->armed = cq_arm(cq, CQ_NEXT_COMP) == 0;
+}
+
+static void cq_fini__counts_what_its_handler_armed(void **state)
+{
+	struct test_late_arm h = { .entered = 0 };
+	u32 owing = 5;
+
+	assert_int_equal(cq_init(&h.cq, 4), 0);
+	h.cq.owing = &owing;
+	cq_sink_to_handler(&h.cq, vector_get(0), test_late_handler);
+	assert_int_equal(cq_arm(&h.cq, CQ_NEXT_COMP), 0);
+	assert_true(test_push_from(&h.cq, 1, NULL, false, IBV_WC_SUCCESS));
+	while (!__atomic_load_n(&h.entered, __ATOMIC_ACQUIRE))
+		usleep(WAIT_US);
+	cq_fini(&h.cq);
+	assert_true(h.armed);
+	assert_int_equal(owing, 5);
+}
+
 static void cq_push__to_nobody_is_fine(void **state)
 {
 	struct cq cq;
@@ -843,6 +875,7 @@ int main(void)
 		cmocka_unit_test(cq_push__and_pop_lose_and_double_nothing),
 		cmocka_unit_test(cq_arm__loses_no_wake_up),
 		cmocka_unit_test(cq_push__runs_the_handler_on_the_vector_only),
+		cmocka_unit_test(cq_fini__counts_what_its_handler_armed),
 		cmocka_unit_test(cq_push__to_nobody_is_fine),
 	};
 

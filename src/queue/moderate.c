@@ -135,15 +135,22 @@ int cq_moderate(struct cq *cq, const struct cq_clock *clock, u32 count, u32 peri
 	return 0;
 }
 
+void moderation_stop(struct cq *cq)
+{
+	struct cq_moderation *m;
+
+	lock_acquire(&cq->lock);
+	m = cq->moderation;
+	if (m)
+		m->count = m->period_us = 0;
+	lock_release(&cq->lock);
+	if (m && m->clock.timers)
+		timer_cancel_wait(m->clock.timers, &m->timer);
+}
+
 void moderation_fini(struct cq *cq) NO_THREAD_SAFETY /* nobody else has it any more */
 {
-	struct cq_moderation *m = cq->moderation;
-
-	if (!m)
-		return;
-	if (m->clock.timers)
-		timer_cancel_wait(m->clock.timers, &m->timer);
-	free(m);
+	free(cq->moderation);
 	cq->moderation = NULL;
 }
 

@@ -12,7 +12,9 @@ enum cq_after { CQ_AFTER_NONE = 0, CQ_AFTER_FIRE = 1 << 0, CQ_AFTER_KICK = 1 << 
 u32 moderation_judge(struct cq *cq, u32 first) REQUIRES(cq->lock);
 /* The CQ drops completions: none is numbered `head` or above any more. */
 void moderation_forget(struct cq *cq, u32 head) REQUIRES(cq->lock);
-/* Nobody else has the CQ any more. May block. */
+/* From now on each event comes at once, and no timer raises one. May block. */
+void moderation_stop(struct cq *cq) EXCLUDES(&cq->lock);
+/* After moderation_stop, when nobody else has the CQ any more. */
 void moderation_fini(struct cq *cq);
 
 /* cq.c: fires the sink or kicks whoever runs the timers. */
