@@ -17,6 +17,7 @@
 #include "base/work.h"
 
 static bool refused; /* the system's answer to the next threads */
+static bool slow;    /* who begins a thread is late to know it */
 static u32 ran, wakes;
 static u64 now = NS_PER_S;
 
@@ -24,12 +25,16 @@ static u64 now = NS_PER_S;
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
 {
 	static int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+	int err;
 
 	if (refused)
 		return EAGAIN;
 	if (next == NULL)
 		*(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
-	return next(thread, attr, fn, arg);
+	err = next(thread, attr, fn, arg);
+	if (__atomic_exchange_n(&slow, false, __ATOMIC_RELAXED))
+		usleep(100000);
+	return err;
 }
 
 static u64 test_clock(void)
@@ -184,6 +189,34 @@ static void work_push__waits_for_a_thread(void **state)
 	assert_int_equal(thread_wait_ms(-1), -1);
 }
 
+static void *test_push_first(void *arg)
+{
+	__atomic_store_n(&slow, true, __ATOMIC_RELAXED);
+	work_push(arg);
+	return NULL;
+}
+
+/* Its thread has begun, and sleeps again, before who began it has returned. */
+static void work_push__wakes_a_thread_that_another_one_begins(void **state)
+{
+	static struct work_queue begun; /* its thread stays */
+	static struct work first, second;
+	u32 before = ran;
+	pthread_t pusher;
+
+	work_queue_init(&begun, "test/begun", false);
+	work_init(&first, &begun, test_work);
+	work_init(&second, &begun, test_work);
+	assert_int_equal(pthread_create(&pusher, NULL, test_push_first, &first), 0);
+	test_wait(before);
+	usleep(10000); /* it goes to sleep */
+	work_push(&second);
+	for (int i = 0; i < 10000 && __atomic_load_n(&ran, __ATOMIC_SEQ_CST) == before + 1; i++)
+		usleep(1000);
+	assert_int_equal(__atomic_load_n(&ran, __ATOMIC_SEQ_CST), before + 2);
+	pthread_join(pusher, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -191,6 +224,7 @@ int main(void)
 		cmocka_unit_test(thread_begin__names_the_address_space),
 		cmocka_unit_test(thread_begin_later__asks_again),
 		cmocka_unit_test(work_push__waits_for_a_thread),
+		cmocka_unit_test(work_push__wakes_a_thread_that_another_one_begins),
 	};
 
 	clock_set_source(test_clock);

@@ -213,10 +213,9 @@ static void work_wake(struct work_queue *q)
 {
 	if (q->manual)
 		return;
-	if (likely(thread_is_there(&q->thread)))
-		work_kick(q);
-	else
+	if (unlikely(!thread_is_there(&q->thread)))
 		thread_begin_later(&q->thread);
+	work_kick(q); /* also a thread that has just begun, by another caller */
 }
 
 /* ---- works ----------------------------------------------------------------------------------- */

@@ -202,10 +202,9 @@ void vector_item_queue(struct vector_item *item)
 	lock_acquire(&v->lock);
 	item_enqueue(v, item);
 	lock_release(&v->lock);
-	if (likely(thread_is_there(&v->thread)))
-		vector_wake(v);
-	else
+	if (unlikely(!thread_is_there(&v->thread)))
 		thread_begin_later(&v->thread);
+	vector_wake(v); /* also a thread that has just begun, by another caller */
 }
 
 void vector_item_flush(struct vector_item *item)

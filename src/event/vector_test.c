@@ -1,6 +1,7 @@
 /* vector_test.c: handlers run on the vector's thread, one at a time, merged, and never after a
  * flush. */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -29,6 +30,21 @@ struct test_item {
 	u32 unmasked; /* signals that the thread would take */
 	char name[16];
 };
+
+static bool slow; /* who begins a thread is late to know it */
+
+/* In front of the C library's. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+	int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+	int err;
+
+	*(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+	err = next(thread, attr, fn, arg);
+	if (__atomic_exchange_n(&slow, false, __ATOMIC_RELAXED))
+		usleep(100000);
+	return err;
+}
 
 static u32 test_load(u32 *word)
 {
@@ -134,6 +150,33 @@ static void vector_item_queue__starts_the_thread_at_first_use(void **state)
 		assert_int_equal(test_count_threads(), before + 1);
 	}
 	vector_item_flush(&x.item);
+}
+
+static void *test_queue_first(void *arg)
+{
+	__atomic_store_n(&slow, true, __ATOMIC_RELAXED);
+	vector_item_queue(arg);
+	return NULL;
+}
+
+/* The vector's thread has begun, and sleeps again, before who began it has returned. */
+static void vector_item_queue__wakes_a_thread_that_another_one_begins(void **state)
+{
+	struct vector *v = vector_get(1);
+	struct test_item first, second;
+	pthread_t thread;
+
+	if (v == vector_get(0))
+		skip();
+	test_item_init(&first, v);
+	test_item_init(&second, v);
+	assert_int_equal(pthread_create(&thread, NULL, test_queue_first, &first.item), 0);
+	assert_true(test_wait_for(&first.ran, 1));
+	usleep(10000); /* it goes to sleep */
+	vector_item_queue(&second.item);
+	assert_true(test_wait_for(&second.ran, 1));
+	pthread_join(thread, NULL);
+	vector_item_flush(&second.item);
 }
 
 static void vector_item_queue__runs_on_a_quiet_thread_of_its_own(void **state)
@@ -324,6 +367,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(vector_item_queue__starts_the_thread_at_first_use),
+		cmocka_unit_test(vector_item_queue__wakes_a_thread_that_another_one_begins),
 		cmocka_unit_test(vector_get__takes_the_index_modulo_the_count),
 		cmocka_unit_test(vector_item_queue__runs_on_a_quiet_thread_of_its_own),
 		cmocka_unit_test(vector_item_queue__merges_while_queued_and_not_while_running),
