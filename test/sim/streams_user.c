@@ -20,6 +20,8 @@ enum conn_end {
 	END_KILL,     /* an end dies */
 };
 
+/* With a backlog below the least a client that has not been heard again may give way to another. */
+enum { STREAMS_PORTS = 2, BACKLOG_LEAST = 4 };
 enum { PIECE_MOST = 300000, HELLO_BYTES = 8, PACE_MOST_NS = 2000000000 };
 
 struct conn {
@@ -44,7 +46,7 @@ struct user {
 static struct list_head users = LIST_HEAD_INIT(users), conns = LIST_HEAD_INIT(conns);
 static u32 user_total, side_next;
 static bool users_hurry; /* nobody rests for long */
-static int listeners[STREAMS_SIDES];
+static int listeners[STREAMS_SIDES][STREAMS_PORTS];
 static u8 piece[PIECE_MOST];
 struct streams_tally streams_tally;
 
@@ -370,23 +372,46 @@ static struct user *user_new(int side, int fd, bool server)
 	return u;
 }
 
-static void user_accept(void *arg, u64 side)
+static void user_accept(void *listener, u64 side)
 {
-	int fd;
+	int *from = listener, fd;
 
-	if (listeners[side] < 0)
+	if (*from < 0)
 		return;
 	cm_enter((int)side);
-	while ((fd = raccept(listeners[side], NULL, NULL)) >= 0)
+	while ((fd = raccept(*from, NULL, NULL)) >= 0)
 		(void)user_new((int)side, fd, true);
 	streams_check(errno == EAGAIN, "raccept: %d", errno);
 	agenda_add(net_now() + rng_skewed(&streams_rng, 10000, 500 * NS_PER_MS), true, user_accept,
-		   NULL, side);
+		   listener, side);
 }
 
-static struct sockaddr_in user_port(void)
+static struct sockaddr_in user_port(u32 which)
 {
-	return (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(STREAMS_PORT) };
+	return (struct sockaddr_in){ .sin_family = AF_INET,
+				     .sin_port = htons((u16)(STREAMS_PORT + which)) };
+}
+
+/* Queues and buffers of other sizes than usual, of every other stream. */
+static void user_size(int fd)
+{
+	const struct {
+		int level, name;
+		u64 least, most;
+	} sizes[] = { { SOL_RDMA, RDMA_SQSIZE, 1, 512 },
+		      { SOL_RDMA, RDMA_RQSIZE, 1, 512 },
+		      { SOL_RDMA, RDMA_INLINE, 0, 256 },
+		      { SOL_SOCKET, SO_SNDBUF, 1, 256 << 10 },
+		      { SOL_SOCKET, SO_RCVBUF, 1, 256 << 10 } };
+
+	for (u32 i = 0; i < ARRAY_LEN(sizes); i++) {
+		int size = (int)rng_skewed(&streams_rng, sizes[i].least, sizes[i].most);
+
+		if (rng_percent(&streams_rng, 50))
+			streams_check(rsetsockopt(fd, sizes[i].level, sizes[i].name, &size,
+						  sizeof(size)) == 0,
+				      "option %d of %d: %d", sizes[i].name, size, errno);
+	}
 }
 
 static void user_keepalive(int fd)
@@ -400,16 +425,20 @@ static void user_keepalive(int fd)
 
 void user_listen(void)
 {
-	for (int side = 0; side < STREAMS_SIDES; side++) {
-		struct sockaddr_in sin = user_port();
+	for (u32 i = 0; i < STREAMS_SIDES * STREAMS_PORTS; i++) {
+		u32 side = i / STREAMS_PORTS, port = i % STREAMS_PORTS;
+		struct sockaddr_in sin = user_port(port);
+		int fd, backlog = (int)rng_skewed(&streams_rng, BACKLOG_LEAST, 100);
 
-		cm_enter(side);
-		listeners[side] = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-		user_keepalive(listeners[side]);
-		streams_check(rbind(listeners[side], (void *)&sin, sizeof(sin)) == 0 &&
-				      rlisten(listeners[side], 100) == 0,
+		cm_enter((int)side);
+		fd = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		user_keepalive(fd);
+		user_size(fd);
+		streams_check(rbind(fd, (void *)&sin, sizeof(sin)) == 0 &&
+				      rlisten(fd, backlog) == 0,
 			      "rlisten: %d", errno);
-		user_accept(NULL, (u64)side);
+		listeners[side][port] = fd;
+		user_accept(&listeners[side][port], side);
 	}
 }
 
@@ -420,9 +449,11 @@ void user_hurry(bool on)
 
 void user_unlisten(void)
 {
-	for (int side = 0; side < STREAMS_SIDES; side++) {
-		streams_check(rclose(listeners[side]) == 0, "rclose: %d", errno);
-		listeners[side] = -1;
+	for (u32 i = 0; i < STREAMS_SIDES * STREAMS_PORTS; i++) {
+		int *fd = &listeners[i / STREAMS_PORTS][i % STREAMS_PORTS];
+
+		streams_check(rclose(*fd) == 0, "rclose: %d", errno);
+		*fd = -1;
 	}
 }
 
@@ -446,7 +477,7 @@ static struct conn *conn_new(void)
 
 void user_open(void)
 {
-	struct sockaddr_in sin = user_port();
+	struct sockaddr_in sin = user_port(rng_below(&streams_rng, STREAMS_PORTS));
 	int side = (int)(side_next++ % STREAMS_SIDES), fd;
 	struct user *u;
 
@@ -456,6 +487,7 @@ void user_open(void)
 	fd = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	streams_check(fd >= 0, "rsocket: %d", errno);
 	user_keepalive(fd);
+	user_size(fd);
 	streams_check(rconnect(fd, (void *)&sin, sizeof(sin)) < 0 && errno == EINPROGRESS,
 		      "rconnect: %d", errno);
 	u = user_new(side, fd, false);
