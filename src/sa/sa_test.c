@@ -66,7 +66,8 @@ static void model_judge_inform(struct ib_sa_mad *mad)
 	assert_int_equal(mad->mad_hdr.method, IB_MGMT_METHOD_SET);
 	assert_int_equal(rec.lid_range_begin, 0xffff);
 	assert_int_equal(rec.is_generic, 1);
-	assert_int_equal(be16toh(rec.trap_num), IB_SA_TRAP_GID_IN_SERVICE);
+	assert_in_range(be16toh(rec.trap_num), IB_SA_TRAP_GID_IN_SERVICE,
+			IB_SA_TRAP_GID_OUT_OF_SERVICE);
 	assert_int_equal(be32toh(rec.qpn), 1);
 	fake_bump(rec.subscribe ? &t.subscribed : &t.unsubscribed);
 }
@@ -344,6 +345,60 @@ static void join_multicast__leaves_states_one_by_one(void **state)
 	assert_int_equal(t.joined, 0);
 }
 
+/* The SA keeps each state until its last member leaves. */
+static void join_multicast__counts_each_state(void **state)
+{
+	struct heard h = { .calls = 0 };
+	struct ib_sa_multicast *members[4];
+
+	for (int i = 0; i < 4; i++) {
+		members[i] = join(&h, (u8)(1 << i), 1);
+		assert_true(fake_await(&h.calls, i + 1));
+		assert_int_equal(h.status, 0);
+	}
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(__atomic_load_n(&t.joined, __ATOMIC_SEQ_CST), 0xf << i & 0xf);
+		assert_int_equal(fake_count(&t.leaves), i);
+		ib_sa_free_multicast(members[i]);
+		assert_true(fake_await(&t.leaves, i + 1));
+	}
+	assert_int_equal(t.joined, 0);
+	assert_int_equal(t.joins, 4);
+}
+
+/* The group has MTU 4. */
+static void join_multicast__compares_values_as_the_selector_says(void **state)
+{
+	static const struct {
+		u8 selector, mtu;
+		bool fits;
+	} rows[] = {
+		{ IB_SA_GT, 3, true }, { IB_SA_GT, 4, false },	{ IB_SA_GT, 5, false },
+		{ IB_SA_LT, 3, false }, { IB_SA_LT, 4, false }, { IB_SA_LT, 5, true },
+		{ IB_SA_EQ, 3, false }, { IB_SA_EQ, 4, true },	{ IB_SA_EQ, 5, false },
+	};
+	struct ib_sa_mcmember_rec rec = { .mgid.raw = { 0xff },
+					  .join_state = IB_SA_FULL_MEMBER,
+					  .mtu = 4 };
+	struct heard h = { .calls = 0 };
+	struct ib_sa_multicast *founder, *m;
+
+	founder = ib_sa_join_multicast(&t.client, &t.fake->ib, 1, &rec, 0, 0, mcast_heard, &h);
+	assert_true(fake_await(&h.calls, 1));
+	for (int i = 0; i < (int)(sizeof(rows) / sizeof(rows[0])); i++) {
+		rec.mtu_selector = rows[i].selector;
+		rec.mtu = rows[i].mtu;
+		m = ib_sa_join_multicast(&t.client, &t.fake->ib, 1, &rec,
+					 IB_SA_MCMEMBER_REC_MTU_SELECTOR | IB_SA_MCMEMBER_REC_MTU,
+					 0, mcast_heard, &h);
+		assert_true(fake_await(&h.calls, i + 2));
+		assert_int_equal(h.status, rows[i].fits ? 0 : -EINVAL);
+		ib_sa_free_multicast(m);
+	}
+	ib_sa_free_multicast(founder);
+	assert_true(fake_await(&t.leaves, 1));
+}
+
 static void join_multicast__other_values_than_the_group(void **state)
 {
 	struct heard first = { .calls = 0 }, second = { .calls = 0 };
@@ -545,14 +600,18 @@ static int inform_heard(int status, struct ib_inform_info *info, struct ib_sa_no
 	return answer;
 }
 
-static struct ib_inform_info *subscribe(struct subscriber *s)
+static struct ib_inform_info *subscribe_to(u16 trap, struct subscriber *s)
 {
-	struct ib_inform_info *info =
-		ib_sa_register_inform_info(&t.client, &t.fake->ib, 1, IB_SA_TRAP_GID_IN_SERVICE, 0,
-					   inform_heard, s);
+	struct ib_inform_info *info = ib_sa_register_inform_info(&t.client, &t.fake->ib, 1, trap, 0,
+								 inform_heard, s);
 
 	assert_false(IS_ERR(info));
 	return info;
+}
+
+static struct ib_inform_info *subscribe(struct subscriber *s)
+{
+	return subscribe_to(IB_SA_TRAP_GID_IN_SERVICE, s);
 }
 
 /* A report of the SA about a GID that ends in `gid_byte`. */
@@ -655,6 +714,27 @@ static void register_inform_info__subscribes_again(void **state)
 	assert_true(fake_await(&t.unsubscribed, 1));
 }
 
+static void register_inform_info__subscribes_to_each_trap_again(void **state)
+{
+	static const u16 traps[] = { IB_SA_TRAP_GID_IN_SERVICE, IB_SA_TRAP_GID_OUT_OF_SERVICE };
+	struct subscriber s[2] = { { .calls = 0 } };
+	struct ib_inform_info *info[2];
+
+	for (int i = 0; i < 2; i++) {
+		info[i] = subscribe_to(traps[i], &s[i]);
+		assert_true(fake_await(&s[i].calls, 1));
+	}
+	port_event(IB_EVENT_CLIENT_REREGISTER);
+	for (int i = 0; i < 2; i++) {
+		assert_true(fake_await(&s[i].calls, 2));
+		assert_int_equal(s[i].status, 0);
+	}
+	assert_int_equal(t.subscribed, 4);
+	for (int i = 0; i < 2; i++)
+		(void)ib_sa_unregister_inform_info(info[i]);
+	assert_true(fake_await(&t.unsubscribed, 2));
+}
+
 /* Without an SM, and refused: the next event has it tried again. */
 static void register_inform_info__fails_and_tries_again(void **state)
 {
@@ -737,6 +817,24 @@ static void register_inform_info__too_many_reports(void **state)
 	assert_in_range(fake_count(&s.notices), 1, REPORTS - 1);
 }
 
+/* Only reports that wait are limited: a consumer that keeps up misses none. */
+static void register_inform_info__hears_any_number_of_reports(void **state)
+{
+	enum { AT_ONCE = 200 };
+	struct subscriber s = { .calls = 0 };
+	struct ib_inform_info *info = subscribe(&s);
+
+	assert_true(fake_await(&s.calls, 1));
+	for (int i = 1; i <= 3 * AT_ONCE; i++) {
+		report(IB_SA_TRAP_GID_IN_SERVICE, 1);
+		if (i % AT_ONCE == 0)
+			assert_true(fake_await(&s.notices, i));
+	}
+	assert_int_equal(fake_count(&s.calls), 1);
+	(void)ib_sa_unregister_inform_info(info);
+	assert_true(fake_await(&t.unsubscribed, 1));
+}
+
 static void unregister_inform_info__while_it_subscribes(void **state)
 {
 	struct subscriber s = { .calls = 0 };
@@ -760,6 +858,8 @@ int main(void)
 		SA_TEST(path_rec_get__judges_its_arguments),
 		SA_TEST(join_multicast__is_shared),
 		SA_TEST(join_multicast__leaves_states_one_by_one),
+		SA_TEST(join_multicast__counts_each_state),
+		SA_TEST(join_multicast__compares_values_as_the_selector_says),
 		SA_TEST(join_multicast__other_values_than_the_group),
 		SA_TEST(join_multicast__refused),
 		SA_TEST(port_event__resets_members),
@@ -770,10 +870,12 @@ int main(void)
 		SA_TEST(register_inform_info__is_shared),
 		SA_TEST(register_inform_info__judges_its_arguments),
 		SA_TEST(register_inform_info__subscribes_again),
+		SA_TEST(register_inform_info__subscribes_to_each_trap_again),
 		SA_TEST(register_inform_info__fails_and_tries_again),
 		SA_TEST(register_inform_info__another_agent_has_the_reports),
 		SA_TEST(register_inform_info__of_a_kept_port),
 		SA_TEST(register_inform_info__too_many_reports),
+		SA_TEST(register_inform_info__hears_any_number_of_reports),
 		SA_TEST(unregister_inform_info__while_it_subscribes),
 	};
 
