@@ -271,6 +271,39 @@ static void sma__ports_of_a_switch_have_fewer_pkeys(void **state)
 	bed_end(&b);
 }
 
+/* Each block of a table, and each part of the VL arbitration, is its own. */
+static void sma__each_block_of_a_table_is_its_own(void **state)
+{
+	enum { VLARB_LOW = 1 << 16, VLARB_HIGH = 3 << 16 };
+	static const struct {
+		u16 attribute;
+		u32 modifier[2];
+		u32 bytes;
+	} rows[] FIXED = { { ATTR_PKEY_TABLE, { 1, 3 }, 64 },
+			   { ATTR_VL_ARBITRATION, { VLARB_LOW, VLARB_HIGH }, 2 * FABRIC_VLARB } };
+	u8 d[2][MAD_SMP_DATA] = { { 0 } };
+	const struct fabric_mad *m;
+
+	(void)state;
+	star_up();
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		for (u32 k = 0; k < 2; k++) {
+			memset(d[k], (int)(0x11 + k), rows[i].bytes);
+			m = sm_directed(&b, sm_port, &here, METHOD_SET, rows[i].attribute,
+					rows[i].modifier[k], d[k]);
+			assert_int_equal(sm_status(m), 0);
+		}
+		for (u32 k = 0; k < 2; k++) {
+			m = sm_directed(&b, sm_port, &here, METHOD_GET, rows[i].attribute,
+					rows[i].modifier[k], NULL);
+			assert_memory_equal(m->mad + MAD_DATA, d[k], rows[i].bytes);
+		}
+	}
+	m = sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PKEY_TABLE, 0, NULL);
+	assert_int_equal(wire_get16(m->mad + MAD_DATA), 0xffff); /* the default one stays */
+	bed_end(&b);
+}
+
 /* Each SL has VL 0 again, whatever the manager before has set: in a CA, and in a switch for
  * every pair of ports. */
 static void sma__a_reboot_resets_sl_to_vl(void **state)
@@ -470,6 +503,37 @@ static void pma__each_error_has_its_field(void **state)
 	bed_end(&b);
 }
 
+/* PortSelect 255 is all ports of a switch, which has five with port 0. */
+static void pma__all_ports_are_each_port(void **state)
+{
+	u8 d[MAD_PM_DATA] = { 0, 0xff };
+	const struct fabric_mad *m;
+	u32 port0, errors = 0;
+	u16 lid;
+
+	(void)state;
+	bed_star(&b, 4);
+	sm_port = bed_port(&b, 1, 1);
+	sm_sweep(&b, sm_port);
+	port0 = bed_port(&b, 0, 0);
+	lid = b.f->port[port0].lid;
+	for (u32 i = 0; i < 5; i++) {
+		assert_int_equal(fabric_port_error(b.f, port0 + i, FABRIC_ERR_SYMBOL, 1u << i), 0);
+		errors += 1u << i;
+	}
+	m = sm_perf(&b, sm_port, lid, METHOD_GET, 0x12, d);
+	assert_int_equal(sm_status(m), 0);
+	assert_int_equal(wire_get16(m->mad + MAD_DATA + 4), errors);
+	d[3] = 1; /* CounterSelect: SymbolErrorCounter */
+	assert_int_equal(sm_status(sm_perf(&b, sm_port, lid, METHOD_SET, 0x12, d)), 0);
+	for (u8 i = 0; i < 5; i++) {
+		d[1] = i;
+		m = sm_perf(&b, sm_port, lid, METHOD_GET, 0x12, d);
+		assert_int_equal(wire_get16(m->mad + MAD_DATA + 4), 0);
+	}
+	bed_end(&b);
+}
+
 /* A few MADs have been counted beside them. */
 static void pma__each_sum_has_its_field(void **state)
 {
@@ -556,6 +620,30 @@ static void route__partition_vl_and_link_decide(void **state)
 	bed_end(&b);
 }
 
+/* A group whose members are all hosts: from each of them a packet reaches each other one. */
+static void route__multicast_leaves_by_each_port(void **state)
+{
+	static const struct sm_way to_switch = { .hops = 1, .path = { 0, 1 } };
+	const struct fabric_flow w = { .pkey = 0xffff };
+	u8 d[MAD_SMP_DATA] = { 0 };
+	u32 to[4];
+
+	(void)state;
+	star_up();
+	wire_put16(d, 1 << 1 | 1 << 2 | 1 << 3);
+	assert_int_equal(sm_status(sm_directed(&b, sm_port, &to_switch, METHOD_SET,
+					       ATTR_MULTICAST_TABLE, 0, d)),
+			 0);
+	for (u32 from = 1; from <= 3; from++) {
+		assert_int_equal(fabric_mcast_route(b.v, bed_port(&b, from, 1), FABRIC_MLID_FIRST,
+						    &w, to, ARRAY_LEN(to)),
+				 2);
+		assert_int_equal(to[0], bed_port(&b, from == 1 ? 2 : 1, 1));
+		assert_int_equal(to[1], bed_port(&b, from == 3 ? 2 : 3, 1));
+	}
+	bed_end(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -566,14 +654,17 @@ int main(void)
 		cmocka_unit_test(sma__wrong_mkey_is_refused_and_counted),
 		cmocka_unit_test(sma__unknown_attribute_is_unsupported),
 		cmocka_unit_test(sma__ports_of_a_switch_have_fewer_pkeys),
+		cmocka_unit_test(sma__each_block_of_a_table_is_its_own),
 		cmocka_unit_test(sma__a_reboot_resets_sl_to_vl),
 		cmocka_unit_test(smi__repress_of_softwares_trap_reaches_it),
 		cmocka_unit_test(smi__a_switch_that_is_a_manager),
 		cmocka_unit_test(sma__one_vendors_speeds),
 		cmocka_unit_test(pma__counters_count_and_are_cleared),
 		cmocka_unit_test(pma__each_error_has_its_field),
+		cmocka_unit_test(pma__all_ports_are_each_port),
 		cmocka_unit_test(pma__each_sum_has_its_field),
 		cmocka_unit_test(route__partition_vl_and_link_decide),
+		cmocka_unit_test(route__multicast_leaves_by_each_port),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
