@@ -267,6 +267,63 @@ static void sa__groups(void **state)
 	assert_int_equal(reached(c, mlid), 1);
 }
 
+/* A port is a member in each state that it has joined in, until it leaves in that one. */
+static void sa__states_of_a_member_end_one_by_one(void **state)
+{
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 7);
+	const struct fabric_mad *m;
+	u8 w[200];
+	u16 mlid;
+
+	(void)state;
+	group(w, 1, a, 1);
+	m = rig_ask(&r, a, SET, GROUPS, CREATE, w);
+	assert_int_equal(rig_status(m), 0);
+	mlid = wire_get16(m->mad + 56 + 36);
+	group(w, 1, b, 1);
+	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, JOIN, w)), 0);
+	group(w, 1, b, 4);
+	m = rig_ask(&r, b, SET, GROUPS, JOIN, w);
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(m->mad[56 + 48] & 15, 1 | 4);
+	m = rig_ask(&r, b, REMOVE, GROUPS, JOIN, w);
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(m->mad[56 + 48] & 15, 1);
+	assert_int_equal(reached(a, mlid), 1);
+	group(w, 1, b, 1);
+	assert_int_equal(rig_status(rig_ask(&r, b, REMOVE, GROUPS, JOIN, w)), 0);
+	assert_int_equal(rig_status(rig_ask(&r, b, REMOVE, GROUPS, JOIN, w)), 0x0200);
+	assert_int_equal(reached(a, mlid), 0);
+}
+
+/* The broadcast group has MTU 2048, 10 Gb/s and lifetime 18: values of 4, 3 and 18. */
+static void sa__groups_of_a_range_of_values(void **state)
+{
+	static const struct {
+		u32 component, at;
+		u8 less, is, more;
+	} rows[] = { { 4, 38, 3, 4, 5 }, { 8, 42, 2, 3, 6 }, { 10, 43, 17, 18, 19 } };
+	u32 a = rig_host(&r, 0);
+	u8 w[200];
+
+	(void)state;
+	group(w, 0, a, 1);
+	memset(w + 12, 0xff, 4);
+	for (u32 i = 0; i < ARRAY_LEN(rows); i++) {
+		const u8 asked[] = { rows[i].less, rows[i].is, rows[i].more };
+
+		for (u8 how = 0; how < 3; how++)
+			for (u32 k = 0; k < ARRAY_LEN(asked); k++) {
+				w[rows[i].at] = (u8)(how << 6 | asked[k]);
+				/* more than the lesser, less than the greater, exactly itself */
+				assert_int_equal(rig_status(rig_ask(&r, a, GET, GROUPS,
+								    1 | 3u << rows[i].component,
+								    w)),
+						 k == (how == 0 ? 0 : 3 - how) ? 0 : 0x0300);
+			}
+	}
+}
+
 /* A full member that sends only creates a group and keeps it, and gets nothing of it. */
 static void sa__send_only_full_members(void **state)
 {
@@ -345,6 +402,35 @@ static void sa__services(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, SERVICES, 0x7, w)), 0x0300);
 }
 
+/* A record has 64 bytes of data: components of 8 bits, 16, 32 and 64. */
+static void sa__services_by_their_data(void **state)
+{
+	u32 a = rig_host(&r, 0), component = 7, at = 112;
+	u8 w[200] = { 0 };
+
+	(void)state;
+	wire_put64(w, 0x1000);
+	put_gid(w + 8, a);
+	wire_put16(w + 24, 0xffff);
+	for (u32 i = 0; i < 64; i++)
+		w[at + i] = (u8)(i + 1);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, SERVICES, 0x7, w)), 0);
+	for (u32 width = 1; width <= 8; width *= 2)
+		for (u32 i = 0; i < 16 / width; i++, component++, at += width) {
+			u64 mask = 1ull << component;
+
+			assert_int_equal(rig_status(rig_ask(&r, a, GET, SERVICES, mask, w)), 0);
+			w[at + width - 1] ^= 0x80;
+			assert_int_equal(rig_status(rig_ask(&r, a, GET, SERVICES, mask, w)),
+					 0x0300);
+			assert_int_equal(rig_status(rig_ask(&r, a, GET, SERVICES,
+							    0xfffffff80 & ~mask, w)),
+					 0);
+			w[at + width - 1] ^= 0x80;
+		}
+	assert_int_equal(component, 37);
+}
+
 /* InformInfo: all traps of the nodes with these LIDs. */
 static void inform(u8 *w, u16 first_lid, u16 last_lid, bool subscribe)
 {
@@ -400,6 +486,32 @@ static void sa__reports(void **state)
 	assert_int_equal(reports(a, 66), 0); /* answered once */
 	w[23] = 0;
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0x0200);
+}
+
+/* A port that subscribes to several traps has a subscription to each. */
+static void sa__reports_of_each_trap(void **state)
+{
+	static const u16 traps[] = { 64, 65, 67 };
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 9);
+	u8 w[200];
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_LEN(traps); i++) {
+		inform(w, 0xffff, 0, true);
+		wire_put16(w + 26, traps[i]);
+		assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+	}
+	wire_put16(w + 26, traps[0]);
+	w[23] = 0;
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+	r.answers = 0;
+	fabric_link_set(r.bed.f, b, false);
+	rig_run(&r, 300);
+	assert_int_equal(reports(a, 65), 1);
+	fabric_link_set(r.bed.f, b, true);
+	rig_run(&r, 1500); /* a port sends no two traps within its SubnetTimeOut */
+	assert_int_equal(reports(a, 64), 0);
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0x0200);
 }
 
@@ -465,10 +577,14 @@ int main(void)
 						end),
 		cmocka_unit_test_setup_teardown(sa__tables_of_one_transaction_id, begin, end),
 		cmocka_unit_test_setup_teardown(sa__groups, begin, end),
+		cmocka_unit_test_setup_teardown(sa__states_of_a_member_end_one_by_one, begin, end),
+		cmocka_unit_test_setup_teardown(sa__groups_of_a_range_of_values, begin, end),
 		cmocka_unit_test_setup_teardown(sa__send_only_full_members, begin, end),
 		cmocka_unit_test_setup_teardown(sa__broadcast_group, begin, end),
 		cmocka_unit_test_setup_teardown(sa__services, begin, end),
+		cmocka_unit_test_setup_teardown(sa__services_by_their_data, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports, begin, end),
+		cmocka_unit_test_setup_teardown(sa__reports_of_each_trap, begin, end),
 		cmocka_unit_test_setup_teardown(sa__asked_by_its_own_host, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports_of_a_range_of_lids, begin, end),
 	};

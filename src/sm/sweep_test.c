@@ -151,6 +151,36 @@ static void sweep__lids_stay(void **state)
 	rig_end(&r);
 }
 
+/* While others are free nobody gets the LID of a port that is away. */
+static void sweep__the_lid_of_an_absent_port_stays(void **state)
+{
+	u32 away, late;
+	struct sm *sm;
+	u16 lid;
+
+	(void)state;
+	rig_begin(&r, "star:4");
+	away = rig_host(&r, 1);
+	late = rig_host(&r, 3);
+	assert_int_equal(fabric_link_set(r.bed.f, late, false), 0);
+	sm = rig_add(&r, rig_place(&r));
+	rig_settle(&r, sm, 1000);
+	lid = rig_lid(&r, away);
+	assert_int_not_equal(lid, 0);
+	/* without a cable it restarts, and knows of no LID when it comes back */
+	assert_int_equal(fabric_link_set(r.bed.f, away, false), 0);
+	assert_int_equal(fabric_node_reboot(r.bed.f, r.bed.f->port[away].node), 0);
+	assert_int_equal(fabric_link_set(r.bed.f, late, true), 0);
+	rig_run(&r, 3000);
+	assert_int_not_equal(rig_lid(&r, late), 0);
+	assert_int_not_equal(rig_lid(&r, late), lid);
+	assert_int_equal(rig_lid(&r, away), 0);
+	assert_int_equal(fabric_link_set(r.bed.f, away, true), 0);
+	rig_run(&r, 3000);
+	assert_int_equal(rig_lid(&r, away), lid);
+	rig_end(&r);
+}
+
 static void sweep__two_ports_with_one_lid(void **state)
 {
 	struct sm *sm;
@@ -250,6 +280,7 @@ int main(void)
 		cmocka_unit_test(sweep__hundreds_of_hosts),
 		cmocka_unit_test(sweep__nothing_is_set_twice),
 		cmocka_unit_test(sweep__lids_stay),
+		cmocka_unit_test(sweep__the_lid_of_an_absent_port_stays),
 		cmocka_unit_test(sweep__two_ports_with_one_lid),
 		cmocka_unit_test(sweep__a_link_fails),
 		cmocka_unit_test(sweep__switches_restart),
