@@ -200,6 +200,33 @@ static void post_send_mad__reaches_the_agent_of_its_method(void **state)
 	ib_unregister_mad_agent(second);
 }
 
+/* Each byte of an OUI counts. */
+static void port_receive__reaches_the_agent_of_its_vendor(void **state)
+{
+	static const u8 ouis[][3] = { { 1, 2, 3 }, { 9, 2, 3 }, { 1, 9, 3 }, { 1, 2, 9 } };
+	struct ib_mad_reg_req r = request_for(0x30, 1, 1);
+	struct seen seen[ARRAY_LEN(ouis)] = { { .received = 0 } };
+	struct ib_mad_agent *agents[ARRAY_LEN(ouis)];
+
+	for (u32 i = 0; i < ARRAY_LEN(ouis); i++) {
+		memcpy(r.oui, ouis[i], sizeof(r.oui));
+		agents[i] = try_agent(&b, &r, &seen[i]);
+		assert_false(IS_ERR(agents[i]));
+	}
+	for (u32 i = 0; i < ARRAY_LEN(ouis); i++) {
+		struct ib_vendor_mad mad = { .mad_hdr = { 1, 0x30, 1, .method = 1 } };
+		struct mad_arrival arrival = arrive(&b, &mad);
+
+		memcpy(mad.oui, ouis[i], sizeof(mad.oui));
+		mad_port_receive(b.port, &arrival);
+		run_to(1001 + i);
+		for (u32 k = 0; k < ARRAY_LEN(ouis); k++)
+			assert_int_equal(seen[k].received, k <= i);
+	}
+	for (u32 i = 0; i < ARRAY_LEN(ouis); i++)
+		ib_unregister_mad_agent(agents[i]);
+}
+
 static void port_receive__drops_what_breaks_a_rule(void **state)
 {
 	struct seen seen = { .received = 0 };
@@ -888,9 +915,9 @@ static void on_snooped_receive(struct ib_mad_agent *agent, struct ib_mad_recv_wc
 
 static void register_mad_snoop__sees_both_ways_and_takes_nothing(void **state)
 {
-	struct seen from = { .received = 0 }, to = from, snooped = from;
+	struct seen from = { .received = 0 }, to = from, snooped = from, too = from;
 	struct ib_mad_agent *sender = agent_on(&a, 0, &from), *server = agent_on(&b, 1, &to);
-	struct ib_mad_agent *snoop, *other;
+	struct ib_mad_agent *snoop, *second, *other;
 
 	assert_int_equal(PTR_ERR(ib_register_mad_snoop(&b.fake->ib, 1, IB_QPT_GSI, 0, NULL, NULL,
 						       NULL)),
@@ -901,15 +928,19 @@ static void register_mad_snoop__sees_both_ways_and_takes_nothing(void **state)
 			 -EINVAL);
 	snoop = ib_register_mad_snoop(&b.fake->ib, 1, IB_QPT_GSI, IB_MAD_SNOOP_RECVS, NULL,
 				      on_snooped_receive, &snooped);
+	second = ib_register_mad_snoop(&b.fake->ib, 1, IB_QPT_GSI, IB_MAD_SNOOP_RECVS, NULL,
+				       on_snooped_receive, &too);
 	other = ib_register_mad_snoop(&a.fake->ib, 1, IB_QPT_GSI, IB_MAD_SNOOP_SEND_COMPLETIONS,
 				      on_snooped_send, NULL, &snooped);
 	assert_int_equal(ib_post_send_mad(mad_to_send(sender, &a, 1, 3), NULL), 0);
 	run_to(1001);
 	assert_int_equal(to.received, 1);
 	assert_int_equal(snooped.received, 1);
+	assert_int_equal(too.received, 1);
 	assert_int_equal(snooped.ended, 1);
 	assert_int_equal(from.ended, 1);
 	ib_unregister_mad_agent(snoop);
+	ib_unregister_mad_agent(second);
 	ib_unregister_mad_agent(other);
 	ib_unregister_mad_agent(sender);
 	ib_unregister_mad_agent(server);
@@ -923,6 +954,7 @@ int main(void)
 		TEST(register_mad_agent__asks_the_port),
 		TEST(listen__reaches_the_port),
 		TEST(post_send_mad__reaches_the_agent_of_its_method),
+		TEST(port_receive__reaches_the_agent_of_its_vendor),
 		TEST(port_receive__drops_what_breaks_a_rule),
 		TEST(port_receive__prefers_full_membership),
 		TEST(port_receive__bounds_what_waits),
