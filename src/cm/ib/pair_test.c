@@ -597,6 +597,34 @@ static void listen__a_range_of_services(void **state)
 	assert_int_equal(be64toh(trio.server.id->service_id), SERVICE);
 }
 
+/* A range is free unless a service ID of it is in another one. */
+static void listen__ranges_do_not_overlap(void **state)
+{
+	static const struct {
+		u64 service_id, mask;
+		int err;
+	} rows[] = {
+		{ 0x2000, ~0xffull, -EBUSY },  { 0x2000, ~0xfull, -EBUSY },
+		{ 0x20f0, ~0xfull, -EBUSY },   { 0x2000, ~0xfffull, -EBUSY },
+		{ 0x20ff, UINT64_MAX, -EBUSY }, { 0x2100, ~0xffull, 0 },
+		{ 0x1ff0, ~0xfull, 0 },	       { 0x3000, ~0xfffull, 0 },
+		{ 0x34, ~0xff00ull, -EBUSY },  { 0x1034, ~0xf00ull, 0 }, /* masks that cross */
+	};
+	struct net_end held = net_end_create(1);
+
+	(void)state;
+	assert_int_equal(ib_cm_listen(held.id, htobe64(0x2000), htobe64(~0xffull), NULL), 0);
+	for (u32 i = 0; i < ARRAY_LEN(rows); i++) {
+		struct net_end other = net_end_create(1);
+
+		assert_int_equal(ib_cm_listen(other.id, htobe64(rows[i].service_id),
+					      htobe64(rows[i].mask), NULL),
+				 rows[i].err);
+		ib_destroy_cm_id(other.id);
+	}
+	ib_destroy_cm_id(held.id);
+}
+
 /* The request is in the queue when its listener goes. */
 static void listen__destroyed_before_the_handler_sees_the_request(void **state)
 {
@@ -747,6 +775,7 @@ static void alternate__is_proposed_and_accepted(void **state)
 	(void)state;
 	pair_connect();
 	path.traffic_class = 33;
+	path.packet_life_time = 14; /* the primary path has 10 */
 	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, "other", 5), 0);
 	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), -EINVAL);
 	net_run_for(NS_PER_MS);
@@ -764,6 +793,7 @@ static void alternate__is_proposed_and_accepted(void **state)
 	assert_int_equal(ib_cm_init_qp_attr(trio.client.id, &a, &mask), 0);
 	assert_int_equal(mask, IB_QP_STATE | IB_QP_ALT_PATH | IB_QP_PATH_MIG_STATE);
 	assert_int_equal(a.alt_ah_attr.grh.traffic_class, 33);
+	assert_int_equal(a.alt_timeout, 15);
 	assert_int_equal(ib_cm_notify(trio.client.id, IB_EVENT_PATH_MIG), 0);
 	assert_int_equal(ib_send_cm_lap(trio.client.id, &path, NULL, 0), 0);
 	net_run_for(NS_PER_MS);
@@ -819,6 +849,38 @@ static void sidr__answer_and_refusal(void **state)
 	assert_int_equal(trio.client.seen[IB_CM_SIDR_REQ_ERROR], 1);
 }
 
+/* While its consumer thinks, a request that comes again is the same. Another one is not. */
+static void sidr__a_request_that_waits_is_told_once(void **state)
+{
+	struct ib_sa_path_rec path = net_path(0, 1);
+	struct ib_cm_sidr_req_param ask = { .path = &path,
+					    .service_id = htobe64(SERVICE),
+					    .timeout_ms = 50,
+					    .max_cm_retries = 3 };
+	struct ib_cm_sidr_rep_param rep = { .qp_num = 0x77 };
+	struct net_end other = net_end_create(0);
+	struct ib_cm_id *first;
+
+	(void)state;
+	net_end_bind(&other);
+	assert_int_equal(ib_send_cm_sidr_req(trio.client.id, &ask), 0);
+	net_run_for(120 * NS_PER_MS);
+	assert_int_equal(net.sent[CM_SIDR_REQ], 3);
+	assert_int_equal(trio.server.seen[IB_CM_SIDR_REQ_RECEIVED], 1);
+	first = trio.server.id;
+	assert_int_equal(ib_send_cm_sidr_req(other.id, &ask), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(trio.server.seen[IB_CM_SIDR_REQ_RECEIVED], 2);
+	assert_int_equal(ib_send_cm_sidr_rep(first, &rep), 0);
+	rep.qp_num = 0x78;
+	assert_int_equal(ib_send_cm_sidr_rep(trio.server.id, &rep), 0);
+	net_run_for(NS_PER_MS);
+	assert_int_equal(trio.client.last.param.sidr_rep_rcvd.qpn, 0x77);
+	assert_int_equal(other.last.param.sidr_rep_rcvd.qpn, 0x78);
+	ib_destroy_cm_id(first);
+	ib_destroy_cm_id(other.id);
+}
+
 #define PAIR(test) cmocka_unit_test_setup_teardown(test, pair_open, pair_close)
 
 int main(void)
@@ -848,6 +910,7 @@ int main(void)
 		PAIR(leave__a_dreq_for_another_queue_pair_or_id),
 		PAIR(listen__one_for_each_service),
 		PAIR(listen__a_range_of_services),
+		PAIR(listen__ranges_do_not_overlap),
 		PAIR(listen__destroyed_before_the_handler_sees_the_request),
 		PAIR(listen__handler_that_returns_non_zero_ends_the_id),
 		PAIR(listen__destroyed_by_the_handler_of_its_request),
@@ -856,6 +919,7 @@ int main(void)
 		PAIR(stale__not_a_connection_in_timewait),
 		PAIR(alternate__is_proposed_and_accepted),
 		PAIR(sidr__answer_and_refusal),
+		PAIR(sidr__a_request_that_waits_is_told_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

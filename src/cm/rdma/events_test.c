@@ -477,6 +477,30 @@ static void cma_request__makes_an_id_or_none(void **state)
 	rdma_destroy_id(listener);
 }
 
+/* Two paths of a REQ are the route of its id; without the alternate one there is one. */
+static void cma_request__has_the_paths_of_the_req(void **state)
+{
+	struct rdma_cm_id *listener = make_listener(), *id;
+	struct ib_cm_id *on = listener_ib(listener), *ib;
+	struct ib_sa_path_rec alternate = { .sgid = adapter->gids[2], .dgid = adapter->gids[3] };
+	struct ib_cm_event event;
+
+	message_header();
+	for (int paths = 1; paths <= 2; paths++) {
+		event = make_event(IB_CM_REQ_RECEIVED);
+		event.param.req_rcvd.alternate_path = paths == 2 ? &alternate : NULL;
+		ib = ib_create_cm_id(on->device, on->cm_handler, on->context);
+		assert_false(fake_cm_event(ib, &event));
+		id = consumer.last;
+		assert_int_equal(id->route.num_paths, paths);
+		assert_memory_equal(&id->route.path_rec[0], &message_path, sizeof(message_path));
+		if (paths == 2)
+			assert_memory_equal(&id->route.path_rec[1], &alternate, sizeof(alternate));
+		rdma_destroy_id(id);
+	}
+	rdma_destroy_id(listener);
+}
+
 static int call_accept(struct rdma_cm_id *id)
 {
 	struct rdma_conn_param param = { .qp_num = 7 };
@@ -895,6 +919,7 @@ int main(void)
 		ADAPTER_TEST(rdma_disconnect__answers_if_it_cannot_ask),
 		ADAPTER_TEST(cma_request__refuses_one_from_elsewhere),
 		ADAPTER_TEST(cma_request__makes_an_id_or_none),
+		ADAPTER_TEST(cma_request__has_the_paths_of_the_req),
 		ADAPTER_TEST(cma_request__lets_the_handler_answer),
 		ADAPTER_TEST(cma_ib_event__lets_the_handler_leave),
 		ADAPTER_TEST(cma_ib_event__of_a_dreq_without_an_rtu),
