@@ -410,6 +410,15 @@ static void resolve__a_scope_names_the_interface(void **state)
 				      NULL), 0);
 	assert_int_equal(host.route_if, VLAN);
 	test_run(0);
+	/* so does a link-local group's, and no other address' */
+	s = test_ip("ff02::5");
+	memcpy(&to, &s, sizeof(to));
+	to.sin6_scope_id = ETH;
+	assert_int_equal(addr_scope((void *)&to), ETH);
+	s = test_ip("2001:db8::2");
+	memcpy(&to, &s, sizeof(to));
+	to.sin6_scope_id = ETH;
+	assert_int_equal(addr_scope((void *)&to), 0);
 }
 
 static void resolve__a_local_address_has_its_own_interface(void **state)
@@ -602,6 +611,22 @@ static void neighbours__more_than_the_table_holds(void **state)
 	}
 }
 
+/* An address is another neighbour at each interface. There are more of them than places in the
+ * table, so that some share one. */
+static void neighbours__of_each_interface(void **state)
+{
+	u8 mac[NODE_LINK_ADDRESS];
+
+	(void)state;
+	test_neighbour_is("10.0.0.2");
+	for (u32 i = 1; i <= 4 * ADDR_NEIGHBOURS; i++) {
+		host.neighbour.ifindex = i;
+		memcpy(host.neighbour.address, &i, sizeof(i));
+		assert_int_equal(addr_neighbour(&a, i, host.neighbour.gid, mac), 0);
+		assert_memory_equal(mac, &i, sizeof(i));
+	}
+}
+
 /* ---- translating ----------------------------------------------------------------------------- */
 
 static void translate__interface_mac_and_vlan(void **state)
@@ -705,6 +730,7 @@ int main(void)
 		WITH(neighbours__none_is_kept_without_a_watch),
 		WITH(neighbours__a_watch_that_is_lost),
 		WITH(neighbours__more_than_the_table_holds),
+		WITH(neighbours__of_each_interface),
 		WITH(translate__interface_mac_and_vlan),
 		WITH(gids__there_and_back),
 		WITH(kernel__its_loopback),
