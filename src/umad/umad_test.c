@@ -150,6 +150,8 @@ static void umad_file_register__gives_numbers_from_0(void **state)
 	assert_int_equal(umad_file_unregister(fa, 7), -EINVAL);
 	assert_int_equal(umad_file_unregister(fa, UMAD_AGENTS), -EINVAL);
 	assert_int_equal(umad_file_register(fa, &attr), 7);
+	for (u32 i = 0; i < UMAD_AGENTS; i++)
+		assert_int_equal(umad_file_unregister(fa, i), 0);
 }
 
 static void umad_file_register__refuses_as_the_midlayer(void **state)
@@ -476,9 +478,14 @@ static void removal__is_eio(void **state)
 	u64 began;
 	struct buffer buf = buffer_of(&a, client, CLASS, IB_MGMT_METHOD_GET, 5);
 	struct umad_agent_attr attr = attr_for(0, 0, 0);
+	struct umad_file *second = NULL;
 
+	assert_int_equal(umad_file_open(a.fake->ib.name, 1, &second), 0);
 	assert_int_equal(buffer_write(fa, &buf), 0);
 	ib_unregister_device(&a.fake->ib);
+	assert_true(is_readable(second));
+	assert_int_equal(umad_file_read(second, &buf, sizeof(buf)), -EIO);
+	umad_file_close(second);
 	assert_true(is_readable(fa));
 	assert_int_equal(umad_file_wait(fa, -1), 0);
 	assert_int_equal(umad_file_read(fa, &buf, sizeof(buf)), -EIO);
