@@ -141,7 +141,7 @@ static void node_will_of_peer__ends_the_connection(void **state)
 		[NODE_CONNECTION_ESTABLISHED] = CM_DREQ,
 		[NODE_CONNECTION_DREQ_SENT] = CM_DREP,
 	};
-	struct node_will own = { .sgid = { 1 }, .dgid = { 2 } }, theirs;
+	struct node_will own = { .sgid = { 1 }, .dgid = { 2 }, .slid = 3, .dlid = 4 }, theirs;
 	u8 mad[CM_MAD_BYTES] = { 0 };
 	struct cm_msg msg;
 
@@ -159,6 +159,8 @@ static void node_will_of_peer__ends_the_connection(void **state)
 		assert_int_equal(msg.dreq.remote_id, 11);
 		assert_int_equal(theirs.sgid[0], 2);
 		assert_int_equal(theirs.dgid[0], 1);
+		assert_int_equal(theirs.slid, 4);
+		assert_int_equal(theirs.dlid, 3);
 		if (msg.attr == CM_DREQ)
 			assert_int_equal(msg.dreq.remote_qpn, 13);
 	}

@@ -316,6 +316,36 @@ static void estate__takes_the_peers_answer_only(void **state)
 		assert_false(other_host_receive(&msg, 0));
 }
 
+/* Of two dead processes, which leave a will each, the later one's is answered. */
+static void estate__each_process_has_its_answers(void **state)
+{
+	struct cm_msg dreq = { .attr = CM_DREQ }, msg;
+	struct node_will w;
+	u32 sent[2] = { 0, 0 };
+
+	(void)state;
+	leave_dreq(0, THEIR_ID, theirs);
+	die();
+	dreq.dreq = (struct cm_dreq_msg){ .local_id = PEER_SLOT << 22 | 1, .remote_id = THEIR_ID };
+	w = make_will(&dreq, theirs);
+	leave(0, &w);
+	peer.will_fd = dead.will_fd;
+	estate_open(&peer);
+	list_remove(&peer.node);
+	d->slots.owner[PEER_SLOT] = 0;
+	while (step()) {
+		while (other_host_receive(&msg, 0)) {
+			bool later = msg.dreq.local_id == dreq.dreq.local_id;
+
+			sent[later]++;
+			if (later)
+				answer(&msg);
+		}
+	}
+	assert_int_equal(sent[0], 7);
+	assert_int_equal(sent[1], 1);
+}
+
 /* Takes what waits on the peer's events socket; returns how many DREQs. */
 static u32 peer_reads(u32 most)
 {
@@ -422,6 +452,7 @@ int main(void)
 		CASE(estate__many_to_another_host),
 		CASE(estate__without_an_answer),
 		CASE(estate__takes_the_peers_answer_only),
+		CASE(estate__each_process_has_its_answers),
 		CASE(estate__many_to_a_process_of_this_node),
 		CASE(estate__a_peer_that_does_not_read),
 		CASE(estate__peers_that_are_gone_too),

@@ -89,6 +89,34 @@ static void event_peer_gone__keeps_order_behind_what_waits(void **state)
 	assert_int_equal(d.blocked_count, 0);
 }
 
+/* A beginning that has not been told is not told when its peer goes; another peer's is. */
+static void event_peer_gone__withdraws_its_own_beginning_only(void **state)
+{
+	struct proto_peer msg;
+	u64 before = 0;
+
+	while (proc[0].waiting_count < WAITING)
+		event_peer_gone(&proc[0], ++before, 0);
+	for (int i = 1; i <= 2; i++) {
+		proc[i].board_fd = proc[i].bell_fd[0] = proc[i].bell_fd[1] = theirs[i];
+		proc[i].life.fd = -1;
+		assert_int_equal(event_peer_new(&proc[0], &proc[i], dup(theirs[i])), 0);
+	}
+	event_peer_gone(&proc[0], proc[2].process, 0);
+	for (u64 told = 0; told < before;) {
+		if (next(0, &msg))
+			told++;
+		else
+			event_flush(&proc[0]);
+	}
+	event_flush(&proc[0]);
+	assert_true(next(0, &msg));
+	assert_int_equal(msg.head.type, PROTO_EV_PEER_NEW);
+	assert_int_equal(msg.process, proc[1].process);
+	while (next(0, &msg))
+		assert_false(msg.head.type == PROTO_EV_PEER_NEW);
+}
+
 /* The first and the last process hear of a change, one whose socket is full when there is room. */
 static void event_config__tells_every_process(void **state)
 {
@@ -120,6 +148,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define EACH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 		EACH(event_peer_gone__keeps_order_behind_what_waits),
+		EACH(event_peer_gone__withdraws_its_own_beginning_only),
 		EACH(event_config__tells_every_process),
 	};
 

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -60,6 +61,33 @@ static void slots_take__takes_the_rested(void **state)
 
 	pass_through(2, SLOTS - 1, 0);
 	assert_int_equal(pass_through(3, 1, REST_S * NS_PER_S), first);
+}
+
+/* Nor does a node that starts again begin with the slots that it gave out last. */
+static void slots_take__goes_on_behind_the_last_node(void **state)
+{
+	char folder[] = "/tmp/anyverbs-slots-XXXXXX";
+	int dir, fd, last = 0;
+
+	assert_non_null(mkdtemp(folder));
+	dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(dir >= 0);
+	for (int node = 0; node < 3; node++) {
+		slots_close(&slots);
+		assert_int_equal(slots_open(&slots, dir, REST_S * NS_PER_S), 0);
+		fd = slots_describe(&slots);
+		for (int i = 0; i < 2; i++) {
+			int slot = slots_take(&slots, 1, fd, 0);
+
+			assert_true(slot > last);
+			last = slot;
+		}
+		slots_release(&slots, 1, fd, 0);
+		close(fd);
+	}
+	assert_int_equal(unlinkat(dir, "slots", 0), 0);
+	close(dir);
+	assert_int_equal(rmdir(folder), 0);
 }
 
 /* No slot has rested enough: the one that has rested longest serves, wherever it lies. */
@@ -130,6 +158,7 @@ int main(void)
 #define EACH(test) cmocka_unit_test_setup_teardown(test, open_slots, close_slots)
 		EACH(slots_take__passes_over_those_at_rest),
 		EACH(slots_take__takes_the_rested),
+		EACH(slots_take__goes_on_behind_the_last_node),
 		EACH(slots_take__takes_what_rested_longest),
 		EACH(slots_release__frees_all_of_one_process),
 		EACH(slots_claim__respects_other_owners),
