@@ -14,6 +14,7 @@
 
 static struct ipoib *ip;
 static u32 drops[IPOIB_DROPS], posts, told, untold, refusals;
+static struct ipoib_hw told_hw; /* the latest */
 static bool no_path; /* the path that a neighbour asks for does not come */
 
 /* ---- the rooms beside ------------------------------------------------------------------------ */
@@ -88,6 +89,8 @@ static void test_told(void *arg, const u8 addr[16], const struct ipoib_hw *hw)
 {
 	(void)arg;
 	(void)addr;
+	if (hw != NULL)
+		told_hw = *hw;
 	told += hw != NULL;
 	untold += hw == NULL;
 }
@@ -151,15 +154,20 @@ static void test_send(u32 to)
 	lock_release(&ip->lock);
 }
 
-static bool test_learn(u32 from, bool confirmed)
+static bool test_learn_at(u32 from, u8 qpn, bool confirmed)
 {
-	struct ipoib_hw hw = { { [1] = 1, [19] = (u8)from } };
+	struct ipoib_hw hw = { { [1] = qpn, [19] = (u8)from } };
 	bool kept;
 
 	lock_acquire(&ip->lock);
 	kept = ipoib_neigh_learn(ip, test_ip(from), &hw, true, confirmed) != NULL;
 	lock_release(&ip->lock);
 	return kept;
+}
+
+static bool test_learn(u32 from, bool confirmed)
+{
+	return test_learn_at(from, 1, confirmed);
 }
 
 static bool test_knows(u32 who)
@@ -336,6 +344,21 @@ static void table__is_full_of_who_answered(void **state) NO_THREAD_SAFETY
 	assert_int_equal(ip->neigh_count, IPOIB_NEIGHBOURS);
 }
 
+/* What it says again is no news; another queue pair of the same port is. */
+static void tell__of_a_new_queue_pair(void **state) NO_THREAD_SAFETY
+{
+	(void)state;
+	for (u8 qpn = 1; qpn <= 3; qpn++) {
+		for (u32 i = 0; i < 2; i++) {
+			assert_true(test_learn_at(1, qpn, true));
+			ipoib_neigh_tell(ip);
+		}
+		assert_int_equal(told, qpn);
+		assert_int_equal(told_hw.raw[1], qpn);
+	}
+	assert_int_equal(untold, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -346,6 +369,7 @@ int main(void)
 						bed_close),
 		cmocka_unit_test_setup_teardown(table__is_full_of_who_answered, bed_open,
 						bed_close),
+		cmocka_unit_test_setup_teardown(tell__of_a_new_queue_pair, bed_open, bed_close),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
