@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -159,14 +160,15 @@ static void node_port_take__finds_a_free_port(void **state)
 /* Locks of this file: the kernel walks all of them for each new one. */
 static u32 count_locks(void)
 {
-	char line[256], inode[32];
+	char line[256], inode[64];
 	struct stat st;
 	u32 count = 0;
 	FILE *f = fopen("/proc/locks", "re");
 
 	assert_non_null(f);
 	assert_int_equal(fstat(file, &st), 0);
-	snprintf(inode, sizeof(inode), ":%llu ", (unsigned long long)st.st_ino);
+	snprintf(inode, sizeof(inode), " %02x:%02x:%llu ", major(st.st_dev), minor(st.st_dev),
+		 (unsigned long long)st.st_ino);
 	while (fgets(line, sizeof(line), f) != NULL)
 		count += strstr(line, inode) != NULL;
 	fclose(f);
