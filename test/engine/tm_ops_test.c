@@ -81,6 +81,36 @@ static void ops__outstanding_are_limited(void **state)
 	tm_close(&bed);
 }
 
+/* Those of another SRQ that completes on the same CQ do not count. */
+static void ops__outstanding_are_counted_for_each_srq(void **state)
+{
+	struct ibt_srq_init init = { .pd = 1,
+				     .max_wr = 1,
+				     .tm_cq = &bed.cq,
+				     .max_num_tags = 1,
+				     .max_ops = TM_OPS };
+	struct ibt_srq *first, *other;
+
+	tm_open(&bed, TM_RELIABLE);
+	assert_int_equal(ibt_srq_create(bed.net.side[1].ibt, &init, &other), 0);
+	first = bed.srq;
+	for (int i = 0; i < TM_OPS; i++)
+		assert_int_equal(tm_sync(&bed, 0), 0);
+	bed.srq = other;
+	for (int i = 0; i < TM_OPS; i++)
+		assert_int_equal(tm_sync(&bed, 0), 0);
+	assert_int_equal(tm_sync(&bed, 0), -ENOMEM);
+	for (int i = 0; i < TM_OPS; i++) /* of the first */
+		tm_expect_op(&bed, IBV_WC_TM_SYNC, 0);
+	assert_int_equal(tm_sync(&bed, 0), -ENOMEM);
+	bed.srq = first;
+	assert_int_equal(tm_sync(&bed, 0), 0);
+	for (int i = 0; i <= TM_OPS; i++)
+		tm_expect_op(&bed, IBV_WC_TM_SYNC, 0);
+	ibt_srq_destroy(other);
+	tm_close(&bed);
+}
+
 /* Two completions fit: the third operation's is lost, and the SRQ takes no other. */
 static void ops__of_a_full_cq_fail(void **state)
 {
@@ -135,6 +165,30 @@ static void ops__delete_tells_if_the_entry_is_consumed(void **state)
 	tm_close(&bed);
 }
 
+/* A TAG_DEL may say the count of unexpected messages, too: the entry behind it matches. */
+static void ops__delete_brings_the_list_in_phase(void **state)
+{
+	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_DEL,
+				 .flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC,
+				 .tm.unexpected_cnt = 1 };
+
+	tm_open(&bed, TM_RELIABLE);
+	tm_buffer(&bed, 1);
+	wr.tm.handle = tm_add(&bed, 2, 9, ALL, 0, 100, -1);
+	tm_expect_op(&bed, IBV_WC_TM_ADD, 0);
+	tm_eager(&bed, 5, 0, 8);
+	tm_run(&bed);
+	tm_expect(&bed, IBV_WC_TM_RECV, 1, 0);
+	assert_int_equal(tm_op(&bed, &wr), 0);
+	tm_expect_op(&bed, IBV_WC_TM_DEL, 0);
+	tm_add(&bed, 3, 5, ALL, 0, 100, -1);
+	tm_expect_op(&bed, IBV_WC_TM_ADD, 0);
+	tm_eager(&bed, 5, 0, 8);
+	tm_run(&bed);
+	tm_expect(&bed, IBV_WC_TM_RECV, 3, BOTH);
+	tm_close(&bed);
+}
+
 #define CASE(f) cmocka_unit_test(f)
 
 int main(void)
@@ -144,9 +198,11 @@ int main(void)
 		CASE(ops__of_a_basic_queue_are_refused),
 		CASE(ops__list_stops_at_the_first_refused),
 		CASE(ops__outstanding_are_limited),
+		CASE(ops__outstanding_are_counted_for_each_srq),
 		CASE(ops__of_a_full_cq_fail),
 		CASE(create__of_another_pd_or_type_is_refused),
 		CASE(ops__delete_tells_if_the_entry_is_consumed),
+		CASE(ops__delete_brings_the_list_in_phase),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
