@@ -491,6 +491,47 @@ static void dgram__forgets_peers_beyond_its_limit(void **state)
 	end_pair(&p);
 }
 
+/* Fills blocks of each size that were freed lately. */
+static void use_freed_memory(void)
+{
+	void *blocks[64][32];
+
+	for (size_t i = 0; i < 64; i++)
+		for (int k = 0; k < 32; k++) {
+			blocks[i][k] = malloc(16 * (i + 1));
+			assert_non_null(blocks[i][k]);
+			memset(blocks[i][k], 0xff, 16 * (i + 1));
+		}
+	__asm__ volatile("" : : "r"(blocks) : "memory"); /* the fill stays */
+	for (size_t i = 0; i < 64; i++)
+		for (int k = 0; k < 32; k++)
+			free(blocks[i][k]);
+}
+
+/* The peer that an rsocket is connected to stays, however many others it sends to. */
+static void dgram__remembers_the_peer_that_it_is_connected_to(void **state)
+{
+	struct sockaddr_in sink = { .sin_family = AF_INET };
+	socklen_t len = sizeof(sink);
+	int others = socket(AF_INET, SOCK_DGRAM, 0);
+	struct pair p;
+
+	p.a = bound(&p.a_name);
+	p.b = bound(&p.b_name);
+	assert_int_equal(bind(others, (struct sockaddr *)&sink, sizeof(sink)), 0);
+	assert_int_equal(getsockname(others, (struct sockaddr *)&sink, &len), 0);
+	assert_int_equal(rconnect(p.b, (struct sockaddr *)&p.a_name, sizeof(p.a_name)), 0);
+	for (uint32_t i = 0; i < 4100; i++) { /* of 127.1.0.0/16 */
+		sink.sin_addr.s_addr = htonl(INADDR_LOOPBACK + (1 << 16) + i);
+		assert_int_equal(sent(p.b, "x", 1, &sink), 1);
+	}
+	use_freed_memory();
+	assert_int_equal(rsend(p.b, "still", 5, 0), 5);
+	takes(p.a, "still", &p.b_name);
+	close(others);
+	end_pair(&p);
+}
+
 /* A message that says a queue pair at another host than it comes from changes nothing: the UDP
  * sockets go on to carry what is sent there. */
 static void dgram__believes_no_message_that_names_another_host(void **state)
@@ -710,6 +751,7 @@ int main(void)
 		cmocka_unit_test(dgram__options),
 		cmocka_unit_test(dgram__survives_noise_on_its_udp_socket),
 		cmocka_unit_test(dgram__forgets_peers_beyond_its_limit),
+		cmocka_unit_test(dgram__remembers_the_peer_that_it_is_connected_to),
 		cmocka_unit_test(dgram__believes_no_message_that_names_another_host),
 		cmocka_unit_test(dgram__drops_ud_messages_without_a_header),
 		cmocka_unit_test(dgram__drops_ud_messages_that_name_another_host),

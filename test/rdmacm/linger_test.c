@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
@@ -240,6 +242,37 @@ static void rclose__ends_the_oldest_of_too_many(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+static int lingering_of(int fd)
+{
+	int count = -1;
+	socklen_t len = sizeof(count);
+
+	return rgetsockopt(fd, SOL_RDMA, RDMA_LINGERING, &count, &len) == 0 ? count : -1;
+}
+
+/* The streams that linger stay the parent's: a child has none. */
+static void fork__leaves_streams_that_linger_to_the_parent(void **state)
+{
+	static struct peer p;
+	int fd = peer_connect(&p), status = -1;
+	pid_t child;
+
+	assert_int_equal(rsend(fd, "hello", WORD_DATA, 0), WORD_DATA);
+	assert_int_equal(rclose(fd), 0);
+	assert_int_equal(lingering(), 1);
+	child = fork();
+	if (child == 0)
+		_exit(lingering_of(rsocket(AF_INET, SOCK_STREAM, 0)) != 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(lingering(), 1);
+	peer_listens(&p);
+	assert_int_equal(peer_hears(), WORD_DATA);
+	assert_int_equal(peer_hears(), WORD_DISCONNECT);
+	wait_for_lingering(0);
+	peer_end(&p);
+}
+
 static int open_door(void **state)
 {
 	int on = 1;
@@ -263,6 +296,7 @@ int main(void)
 		cmocka_unit_test(rshutdown__does_not_wait),
 		cmocka_unit_test(SO_LINGER__waits_or_aborts),
 		cmocka_unit_test(rclose__lingers_no_longer_than_the_peer_is_there),
+		cmocka_unit_test(fork__leaves_streams_that_linger_to_the_parent),
 		cmocka_unit_test(rclose__ends_the_oldest_of_too_many),
 	};
 

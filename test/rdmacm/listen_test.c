@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -146,6 +147,35 @@ static void rlisten__after_a_refused_rconnect_of_the_same_rsocket(void **state)
 	end_pair(&p);
 }
 
+/* As by TCP: a server sets its options once. */
+static void raccept__gives_the_listeners_options(void **state)
+{
+	struct linger linger = { 1, 2 }, lingers = { 0 };
+	int one = 1, idle = 77, got = 0;
+	socklen_t len = sizeof(got);
+	struct pair p;
+
+	listen_at(&p, "127.0.0.1");
+	assert_int_equal(rsetsockopt(p.listener, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)), 0);
+	assert_int_equal(rsetsockopt(p.listener, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)),
+			 0);
+	assert_int_equal(rsetsockopt(p.listener, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one)), 0);
+	assert_int_equal(rsetsockopt(p.listener, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)),
+			 0);
+	assert_int_equal(rlisten(p.listener, 5), 0);
+	connect_to(&p);
+	assert_int_equal(rgetsockopt(p.server, IPPROTO_TCP, TCP_NODELAY, &got, &len), 0);
+	assert_int_equal(got, 1);
+	assert_int_equal(rgetsockopt(p.server, IPPROTO_TCP, TCP_KEEPIDLE, &got, &len), 0);
+	assert_int_equal(got, idle);
+	assert_int_equal(rgetsockopt(p.server, SOL_SOCKET, SO_KEEPALIVE, &got, &len), 0);
+	assert_int_equal(got, 1);
+	len = sizeof(lingers);
+	assert_int_equal(rgetsockopt(p.server, SOL_SOCKET, SO_LINGER, &lingers, &len), 0);
+	assert_memory_equal(&lingers, &linger, sizeof(linger));
+	end_pair(&p);
+}
+
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
 /* As by TCP one more than the backlog; the others wait until raccept has taken some. */
@@ -256,6 +286,57 @@ static void raccept__does_not_hear_of_clients_that_refuse(void **state)
 	fails(raccept(p.listener, NULL, NULL), EAGAIN);
 	end_pair(&p);
 	rdma_destroy_event_channel(own);
+}
+
+/* All protection domains that the device has left; how many. */
+static int take_domains(struct ibv_context *verbs, struct ibv_pd ***out)
+{
+	struct ibv_device_attr attr;
+	int count = 0;
+
+	assert_int_equal(ibv_query_device(verbs, &attr), 0);
+	*out = calloc((size_t)attr.max_pd + 1, sizeof(**out));
+	assert_non_null(*out);
+	while (((*out)[count] = ibv_alloc_pd(verbs)) != NULL)
+		assert_in_range(++count, 1, attr.max_pd);
+	return count;
+}
+
+static void give_domains(struct ibv_pd **domains, int count)
+{
+	for (int i = 0; i < count; i++)
+		assert_int_equal(ibv_dealloc_pd(domains[i]), 0);
+	free(domains);
+}
+
+/* No protection domain is left for the second client, who is refused: raccept says so, and from
+ * then on the listener tells of the first client, and of nothing else. */
+static void raccept__tells_an_error_once(void **state)
+{
+	struct rdma_event_channel *own = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *second;
+	struct ibv_pd **domains;
+	struct pair p;
+	int count;
+
+	begin_at(&p, 0, O_NONBLOCK);
+	p.client = connected(&p); /* has the only place */
+	second = asks(own, &p);
+	count = take_domains(second->verbs, &domains);
+	assert_int_equal(rlisten(p.listener, 1), 0); /* a place more */
+	event = event_of(own, RDMA_CM_EVENT_REJECTED);
+	assert_ptr_equal(event->id, second);
+	rdma_ack_cm_event(event);
+	give_domains(domains, count);
+	fails(raccept(p.listener, NULL, NULL), ENOMEM);
+	p.server = raccept(p.listener, NULL, NULL);
+	assert_true(p.server >= 0);
+	assert_int_equal(ready(p.listener, POLLIN, 0), 0);
+	rdma_destroy_qp(second);
+	rdma_destroy_id(second);
+	rdma_destroy_event_channel(own);
+	end_pair(&p);
 }
 
 /* As by TCP: what it has sent is there, and then the end. */
@@ -429,11 +510,13 @@ int main(int argc, char **argv)
 		cmocka_unit_test(rconnect__before_raccept_in_one_thread),
 		cmocka_unit_test(rconnect__before_raccept_of_a_nonblocking_listener),
 		cmocka_unit_test(rsetsockopt__after_rlisten_is_for_the_first_client),
+		cmocka_unit_test(raccept__gives_the_listeners_options),
 		cmocka_unit_test(rlisten__after_a_refused_rconnect_of_the_same_rsocket),
 		cmocka_unit_test(rlisten__connects_no_more_than_its_backlog),
 		cmocka_unit_test(rlisten__again_changes_the_backlog),
 		cmocka_unit_test(rlisten__has_fewer_places_for_large_buffers),
 		cmocka_unit_test(raccept__does_not_hear_of_clients_that_refuse),
+		cmocka_unit_test(raccept__tells_an_error_once),
 		cmocka_unit_test(raccept__takes_clients_that_have_left),
 		cmocka_unit_test(raccept__takes_clients_that_have_died),
 		cmocka_unit_test(rclose__of_a_listener_ends_what_waits_in_it),

@@ -12,7 +12,7 @@
 
 #include "cm.h"
 
-enum { TOS = 0x60, ACK_TIMEOUT = 13, QUIET_MS = 300, AGAIN_MS = 20000 };
+enum { TOS = 0x60, ACK_TIMEOUT = 13, QUIET_MS = 300, AGAIN_MS = 20000, CONSUMER = 28 };
 
 static const struct rdma_conn_param plain = { .retry_count = 7, .rnr_retry_count = 7 };
 static char bytes[256]; /* none of them zero */
@@ -435,6 +435,63 @@ static void rdma_create_ep__takes_a_shared_receive_queue(void **state)
 	rdma_freeaddrinfo(res);
 }
 
+/* A depth that the server leaves open is what the client has asked for, and no more. */
+static void rdma_accept__leaves_no_depth_beyond_the_clients(void **state)
+{
+	struct rdma_conn_param param = plain;
+	struct rdma_cm_event *event;
+	struct ibv_qp_attr attr;
+	struct ends e;
+
+	prepare(&e, RDMA_PS_TCP);
+	param.initiator_depth = 3;
+	param.responder_resources = 2;
+	assert_int_equal(rdma_connect(e.client, &param), 0);
+	take(&e, 0);
+	make_qp(e.server);
+	param.initiator_depth = RDMA_MAX_INIT_DEPTH;
+	param.responder_resources = RDMA_MAX_RESP_RES;
+	assert_int_equal(rdma_accept(e.server, &param), 0);
+	for (int i = 0; i < 2; i++) {
+		event = event_of(channel, RDMA_CM_EVENT_ESTABLISHED);
+		if (event->id == e.client) {
+			assert_int_equal(event->param.conn.responder_resources, 2);
+			assert_int_equal(event->param.conn.initiator_depth, 3);
+		}
+		rdma_ack_cm_event(event);
+	}
+	attr = attributes(e.server);
+	assert_int_equal(attr.max_rd_atomic, 2);
+	assert_int_equal(attr.max_dest_rd_atomic, 3);
+	destroy_all(&e);
+}
+
+/* The client hears at once that the server could not make the queue pair. */
+static void rdma_get_request__without_a_queue_pair_refuses(void **state)
+{
+	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP };
+	struct ibv_qp_init_attr too_large = { .cap = { .max_send_wr = 1,
+						       .max_recv_wr = 1,
+						       .max_send_sge = UINT32_MAX } };
+	struct rdma_cm_id *request = NULL;
+	struct rdma_addrinfo *res;
+	struct ends e = { 0 };
+
+	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "0", &hints, &res), 0);
+	assert_int_equal(rdma_create_ep(&e.listener, res, NULL, &too_large), 0);
+	rdma_freeaddrinfo(res);
+	assert_int_equal(rdma_listen(e.listener, 0), 0);
+	make_client(&e, RDMA_PS_TCP);
+	make_qp(e.client);
+	ask(&e, 0);
+	assert_int_equal(rdma_get_request(e.listener, &request), -1);
+	assert_null(request);
+	expect_status(&e, RDMA_CM_EVENT_REJECTED, CONSUMER);
+	rdma_destroy_ep(e.listener);
+	e.listener = NULL;
+	destroy_all(&e);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
@@ -454,6 +511,8 @@ int main(void)
 		TEST(rdma_create_ep__refuses_what_the_verbs_lack),
 		TEST(rdma_create_ep__makes_an_initiator_of_xrc),
 		TEST(rdma_create_ep__takes_a_shared_receive_queue),
+		TEST(rdma_accept__leaves_no_depth_beyond_the_clients),
+		TEST(rdma_get_request__without_a_queue_pair_refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
