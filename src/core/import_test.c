@@ -152,6 +152,7 @@ static struct {
 	int answer;  /* of the child */
 	u64 from, length;
 	int prot;    /* of the child's map */
+	int first;   /* of its first page; 0: the same */
 	off_t skew;  /* of the child's map, in the file */
 	bool pieces; /* the child maps page by page */
 } m;
@@ -168,6 +169,8 @@ static u8 *child_map(void)
 
 	for (u64 i = 0; m.pieces && i < BYTES; i += PAGE)
 		map_file(here + i, PAGE, m.prot, m.skew + (off_t)i);
+	if (m.first)
+		mprotect(here, PAGE, m.first);
 	munmap(m.at, BYTES);
 	return here;
 }
@@ -189,7 +192,7 @@ static int child_finds(void)
 		return 0;
 	if (found != (uintptr_t)here + m.from - (u64)m.skew)
 		return 3;
-	return writable == ((m.prot & PROT_WRITE) != 0) ? 0 : 4;
+	return writable == (m.first == 0 && (m.prot & PROT_WRITE) != 0) ? 0 : 4;
 }
 
 static void owner_map(void)
@@ -202,6 +205,7 @@ static void owner_map(void)
 	m.from = 0;
 	m.length = BYTES;
 	m.prot = PROT_READ | PROT_WRITE;
+	m.first = 0;
 	m.skew = 0;
 	m.pieces = false;
 }
@@ -229,12 +233,14 @@ static void memory__of_one_file(void **state)
 		int prot, answer;
 		off_t skew;
 		bool pieces;
+		int first;
 	} rows[] = {
 		{ "all of it", 0, BYTES, PROT_READ | PROT_WRITE, 0, 0, false },
 		{ "some bytes", 100, 5, PROT_READ | PROT_WRITE, 0, 0, false },
 		{ "over pages", 100, 3 * PAGE, PROT_READ | PROT_WRITE, 0, 0, false },
 		{ "its last byte", BYTES - 1, 1, PROT_READ | PROT_WRITE, 0, 0, false },
 		{ "read only", 0, BYTES, PROT_READ, 0, 0, false },
+		{ "first read only", 0, BYTES, PROT_READ | PROT_WRITE, 0, 0, false, PROT_READ },
 		{ "not readable", 0, BYTES, PROT_NONE, -EOPNOTSUPP, 0, false },
 		{ "from its second page", PAGE, PAGE, PROT_READ | PROT_WRITE, 0, PAGE, false },
 		{ "begins before", 0, BYTES, PROT_READ | PROT_WRITE, -EOPNOTSUPP, PAGE, false },
@@ -254,6 +260,7 @@ static void memory__of_one_file(void **state)
 		m.answer = rows[i].answer;
 		m.skew = rows[i].skew;
 		m.pieces = rows[i].pieces;
+		m.first = rows[i].first;
 		expect_found();
 	}
 }

@@ -1,6 +1,6 @@
-/* raw_gone_test.c: raw packet queue pairs, rules, counters, work queues and their tables on a
- * device that has been removed: what each call answers, what its requests complete with, and that
- * all of it is destroyed as ever.
+/* raw_gone_test.c: raw packet queue pairs, rules, counters, work queues and their tables, and
+ * device memory, on a device that has been removed: what each call answers, what its requests
+ * complete with, and that all of it is destroyed as ever.
  * In: nothing      Out: verdicts; 77: not root      Runs: cmocka      Locks: none
  */
 #include <errno.h>
@@ -20,6 +20,7 @@ static struct ibv_counters *counters;
 static struct ibv_wq *wq, *idle; /* idle: in RESET */
 static struct ibv_rwq_ind_table *table;
 static struct ibv_qp *hashed;
+static struct ibv_dm *dm;
 static uint8_t key[40];
 
 static void run(const char *command)
@@ -91,6 +92,11 @@ static struct ibv_counters *gone_counters(void)
 	struct ibv_counters_init_attr init = { 0 };
 
 	return ibv_create_counters(raw_ctx, &init);
+}
+
+static struct ibv_mr *gone_region(void)
+{
+	return ibv_reg_dm_mr(a.pd, dm, 0, 4, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
 }
 
 static int gone_attach(void)
@@ -166,8 +172,11 @@ static void objects_make(void)
 	struct raw_rule r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
 	struct ibv_flow_spec_counter_action spec = { .type = IBV_FLOW_SPEC_ACTION_COUNT,
 						     .size = sizeof(spec) };
+	struct ibv_alloc_dm_attr memory = { .length = 4 };
 
 	raw_open(&a, GONE_RECVS);
+	dm = ibv_alloc_dm(raw_ctx, &memory);
+	assert_non_null(dm);
 	counters = gone_counters();
 	assert_non_null(counters);
 	assert_int_equal(gone_attach(), 0);
@@ -221,6 +230,7 @@ static void creations_are_refused(void)
 	judge("ibv_create_flow", &gone, MADE(struct ibv_flow, gone_flow(a.qp), ibv_destroy_flow));
 	judge("ibv_create_flow, hashed", &gone,
 	      MADE(struct ibv_flow, gone_flow(hashed), ibv_destroy_flow));
+	judge("ibv_reg_dm_mr", &gone, MADE(struct ibv_mr, gone_region(), ibv_dereg_mr));
 	judge("ibv_create_counters", &gone,
 	      MADE(struct ibv_counters, gone_counters(), ibv_destroy_counters));
 }
@@ -258,6 +268,7 @@ static void objects_are_destroyed(void)
 	assert_int_equal(ibv_destroy_rwq_ind_table(table), 0);
 	assert_int_equal(ibv_destroy_wq(wq), 0);
 	assert_int_equal(ibv_destroy_wq(idle), 0);
+	assert_int_equal(ibv_free_dm(dm), 0);
 	raw_close(&a);
 }
 

@@ -607,6 +607,48 @@ static void fork__a_child_begins_anew(void **state)
 }
 #endif
 
+#ifndef __SANITIZE_THREAD__
+/* A child that takes all rules of the node, says so, and ends with `stay`. */
+static int take_all_rules(int said, int stay)
+{
+	static struct raw_end c;
+	struct raw_rule r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+	char byte = 0;
+
+	raw_bed_open();
+	raw_open(&c, 0);
+	raw_add_mac(&r, 1);
+	while (ibv_create_flow(c.qp, &r.attr) != NULL)
+		;
+	return write(said, &byte, 1) != 1 || read(stay, &byte, 1) != 0;
+}
+
+/* A rule that the node has no room for leaves the interface as it was. */
+static void rules__that_find_no_room(void **state)
+{
+	struct raw_rule r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+	int said[2], stay[2], status, pid;
+	char byte;
+
+	assert_int_equal(pipe(said) | pipe(stay), 0);
+	pid = fork();
+	if (pid == 0) {
+		close(stay[1]);
+		_exit(take_all_rules(said[1], stay[0]));
+	}
+	close(said[1]);
+	assert_int_equal(read(said[0], &byte, 1), 1);
+	raw_add_mac(&r, 1);
+	NULL_WITH(ibv_create_flow(b.qp, &r.attr), ENOMEM);
+	close(stay[1]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_false(is_promiscuous());
+	close(said[0]);
+	close(stay[0]);
+}
+#endif
+
 /* A lower number is tried first; then the older rule; equal rules share. */
 static void rules__priorities(void **state)
 {
@@ -725,6 +767,30 @@ static void rules__by_ports(void **state)
 	raw_send(&a, 1, 80);
 	raw_expect_to(&b, 1, 80);
 	raw_send(&a, 1, 81);
+	raw_expect_none(&b);
+	drop(flow);
+}
+
+/* Of two frames the rule takes the one with its hop limit. */
+static void rules__by_hop_limit(void **state)
+{
+	struct ibv_flow_spec_ipv6 ip6 = { .type = IBV_FLOW_SPEC_IPV6, .size = sizeof(ip6),
+					  .val.hop_limit = 7, .mask.hop_limit = 0xff };
+	struct raw_rule r = raw_rule(IBV_FLOW_ATTR_NORMAL, 0);
+	uint8_t frame[RAW_FRAME] = { 0 };
+	struct ibv_flow *flow;
+
+	raw_add(&r, &ip6, sizeof(ip6));
+	flow = ibv_create_flow(b.qp, &r.attr);
+	assert_non_null(flow);
+	memcpy(frame, (uint8_t[]){ 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 1, 1, 0x86, 0xdd, 0x60, 0, 0, 0,
+				   0, RAW_FRAME - 54, 59, 8 }, 22); /* nothing follows the header */
+	for (int i = 0; i < 2; i++, frame[21]--) {
+		raw_send_bytes(&a, frame, sizeof(frame));
+		assert_int_equal(raw_sent(&a), IBV_WC_SUCCESS);
+	}
+	frame[21] = 7;
+	raw_expect(&b, frame, sizeof(frame));
 	raw_expect_none(&b);
 	drop(flow);
 }
@@ -902,6 +968,7 @@ int main(void)
 		TEST(rules__end_with_the_last),
 #ifndef __SANITIZE_THREAD__
 		TEST(fork__a_child_begins_anew),
+		TEST(rules__that_find_no_room),
 #endif
 		TEST(rules__priorities),
 		TEST(rules__of_one_priority_by_age),
@@ -909,6 +976,7 @@ int main(void)
 		TEST(rules__defaults_and_sniffers),
 		TEST(rules__that_drop),
 		TEST(rules__by_ports),
+		TEST(rules__by_hop_limit),
 		TEST(counters__of_what_rules_take),
 		TEST(counters__of_what_has_no_receiver),
 		TEST(counters__that_are_refused),
