@@ -1,7 +1,9 @@
 /* dm_test.c: device memory: limits, copies, regions, imports; its bytes by WRITE, READ and SEND.
  * In: VERBS_VARIANT      Out: verdicts      Runs: cmocka, one process      Locks: none
  */
+#include <dirent.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -180,6 +182,50 @@ static void alloc_dm__many(void **state)
 	}
 }
 
+/* How many files hold device memory that is not of the process' memory file. */
+static int count_own_files(void)
+{
+	DIR *fds = opendir("/proc/self/fd");
+	struct dirent *e;
+	char target[64];
+	int count = 0;
+
+	assert_non_null(fds);
+	while ((e = readdir(fds)) != NULL) {
+		ssize_t n = readlinkat(dirfd(fds), e->d_name, target, sizeof(target) - 1);
+
+		target[n < 0 ? 0 : n] = 0;
+		count += strstr(target, "anyverbs-dm") != NULL;
+	}
+	closedir(fds);
+	return count;
+}
+
+/* What finds no room between others takes no page from them: each page that was freed serves again.
+ */
+static void alloc_dm__between_others(void **state)
+{
+	const uint32_t pages = (uint32_t)(most / LENGTH);
+	struct ibv_dm **dm = calloc(pages, sizeof(*dm)), *large;
+	int files;
+
+	assert_non_null(dm);
+	for (uint32_t i = 0; i < pages; i++)
+		dm[i] = alloc(LENGTH);
+	files = count_own_files();
+	for (uint32_t i = 0; i < pages; i += 2)
+		assert_int_equal(ibv_free_dm(dm[i]), 0);
+	large = alloc(2 * LENGTH);
+	assert_int_equal(count_own_files(), files == 0 ? 1 : files - (int)pages / 2 + 1);
+	assert_int_equal(ibv_free_dm(large), 0);
+	for (uint32_t i = 0; i < pages; i += 2)
+		dm[i] = alloc(LENGTH);
+	assert_int_equal(count_own_files(), files);
+	for (uint32_t i = 0; i < pages; i++)
+		assert_int_equal(ibv_free_dm(dm[i]), 0);
+	free(dm);
+}
+
 #ifndef __SANITIZE_THREAD__ /* its runtime starts no thread in a forked child */
 /* The child's own memory is none of the parent's, and it shares what the parent had. */
 static int child_uses_dm(struct ibv_dm *shared)
@@ -348,6 +394,7 @@ int main(void)
 		cmocka_unit_test(memcpy_dm__bounds_and_units),
 		cmocka_unit_test(reg_dm_mr__errors),
 		cmocka_unit_test(alloc_dm__many),
+		cmocka_unit_test(alloc_dm__between_others),
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(alloc_dm__in_a_forked_child),
 #endif
