@@ -8,6 +8,7 @@ shim; at its end the kernel's tables show that none of its bytes went through TC
 import array
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import os
 import random
@@ -108,6 +109,20 @@ class Stream(Shim):
         a.send(b"rest")
         a.shutdown(socket.SHUT_WR)
         self.assertEqual(b.recvmsg_into([x, z], 0, socket.MSG_WAITALL)[0], 4)
+
+    def test_messages_at_once(self):
+        a, b = self.pair()
+        room = ctypes.create_string_buffer(16)
+        piece = (ctypes.c_void_p * 2)(ctypes.addressof(room), 8)
+        # struct mmsghdr, twice: no name, one piece, no control data
+        list_ = (ctypes.c_uint64 * 16)()
+        for i in range(2):
+            list_[8 * i + 2], list_[8 * i + 3] = ctypes.addressof(piece), 1
+        a.sendall(b"one")
+        libc = ctypes.CDLL(None)
+        # the second message would never come
+        self.assertEqual(libc.recvmmsg(b.fileno(), list_, 2, 0x10000, None), 1)  # MSG_WAITFORONE
+        self.assertEqual((list_[7] & 0xffffffff, room.raw[:3]), (3, b"one"))
 
     def test_large(self):
         a, b = self.pair()
