@@ -11,6 +11,8 @@ static void hand__all_arrives_in_order_and_once(void **state)
 		hand_open(seed);
 		hand_requests(REQUESTS);
 		assert_false(h.failed);
+		/* the target has received each, whoever has executed it */
+		assert_int_equal(h.qp_counters.received, REQUESTS);
 		for (int i = 1; i < MEMBERS; i++) {
 			u64 adds;
 
