@@ -139,6 +139,13 @@ class StatusTest(NodesTest):
         sent = self.await_connections("b", ["MRA_REQ_RCVD"])[0]
         self.assertEqual((sent["passive"], sent["remote_qpn"]), (False, 0))
 
+    def test_connections_of_several_replies(self):
+        _, ports = self.listen("a", "TCP", 3)  # of which each has a backlog of 8
+        for i in range(18):  # a reply has 16
+            self.start("b", "rdmacm_peer", "hold", HOSTS["a"], str(ports[i % 3]))
+        found = self.await_connections("a", 18 * ["MRA_REQ_SENT"])
+        self.assertEqual(len({one["local_id"] for one in found}), 18)
+
     def test_counters_of_a_connection(self):
         listener, ports = self.listen("a", "TCP")
         listener.stdin.write("accept\n")
