@@ -235,20 +235,20 @@ static void memory__of_one_file(void **state)
 		bool pieces;
 		int first;
 	} rows[] = {
-		{ "all of it", 0, BYTES, PROT_READ | PROT_WRITE, 0, 0, false },
-		{ "some bytes", 100, 5, PROT_READ | PROT_WRITE, 0, 0, false },
-		{ "over pages", 100, 3 * PAGE, PROT_READ | PROT_WRITE, 0, 0, false },
-		{ "its last byte", BYTES - 1, 1, PROT_READ | PROT_WRITE, 0, 0, false },
-		{ "read only", 0, BYTES, PROT_READ, 0, 0, false },
+		{ "all of it", 0, BYTES, PROT_READ | PROT_WRITE, 0, 0, false, 0 },
+		{ "some bytes", 100, 5, PROT_READ | PROT_WRITE, 0, 0, false, 0 },
+		{ "over pages", 100, 3 * PAGE, PROT_READ | PROT_WRITE, 0, 0, false, 0 },
+		{ "its last byte", BYTES - 1, 1, PROT_READ | PROT_WRITE, 0, 0, false, 0 },
+		{ "read only", 0, BYTES, PROT_READ, 0, 0, false, 0 },
 		{ "first read only", 0, BYTES, PROT_READ | PROT_WRITE, 0, 0, false, PROT_READ },
-		{ "not readable", 0, BYTES, PROT_NONE, -EOPNOTSUPP, 0, false },
-		{ "from its second page", PAGE, PAGE, PROT_READ | PROT_WRITE, 0, PAGE, false },
-		{ "begins before", 0, BYTES, PROT_READ | PROT_WRITE, -EOPNOTSUPP, PAGE, false },
-		{ "elsewhere", 0, PAGE, PROT_READ | PROT_WRITE, -EOPNOTSUPP, BYTES, false },
-		{ "page by page", 7, BYTES - 7, PROT_READ | PROT_WRITE, 0, 0, true },
-		{ "one byte too many", 0, BYTES + 1, PROT_READ, -EOPNOTSUPP, 0, false },
-		{ "no bytes", 0, 0, PROT_READ, -EOPNOTSUPP, 0, false },
-		{ "all addresses", 0, UINT64_MAX, PROT_READ, -EOPNOTSUPP, 0, false },
+		{ "not readable", 0, BYTES, PROT_NONE, -EOPNOTSUPP, 0, false, 0 },
+		{ "from its second page", PAGE, PAGE, PROT_READ | PROT_WRITE, 0, PAGE, false, 0 },
+		{ "begins before", 0, BYTES, PROT_READ | PROT_WRITE, -EOPNOTSUPP, PAGE, false, 0 },
+		{ "elsewhere", 0, PAGE, PROT_READ | PROT_WRITE, -EOPNOTSUPP, BYTES, false, 0 },
+		{ "page by page", 7, BYTES - 7, PROT_READ | PROT_WRITE, 0, 0, true, 0 },
+		{ "one byte too many", 0, BYTES + 1, PROT_READ, -EOPNOTSUPP, 0, false, 0 },
+		{ "no bytes", 0, 0, PROT_READ, -EOPNOTSUPP, 0, false, 0 },
+		{ "all addresses", 0, UINT64_MAX, PROT_READ, -EOPNOTSUPP, 0, false, 0 },
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
