@@ -347,6 +347,7 @@ static void transfer__waits_for_room(void **state)
 	assert_int_equal(p.from.status, IB_WC_SUCCESS);
 	assert_int_equal(p.to.received, 1);
 	assert_false(p.to.bad);
+	assert_true(now_ms() > 1200);
 }
 
 /* ---- requests and responses ------------------------------------------------------------------ */
