@@ -248,6 +248,7 @@ static void sm_sa_compare(struct sm *sm, const struct sm_subnet *a, const struct
 void sm_sa_subnet_changed(struct sm *sm, const struct sm_subnet *before)
 {
 	sm_group_subnet_changed(sm);
+	sm_inform_subnet_changed(sm);
 	if (before == NULL || sm->sa->subscribers == 0)
 		return;
 	sm_sa_compare(sm, sm->subnet, before, 64);

@@ -102,11 +102,11 @@ static struct sm_group *sm_group_new(struct sm *sm)
 	return g;
 }
 
-static void sm_group_end(struct sm *sm, struct sm_group *g)
+/* Of a group that nobody has been told of. */
+static void sm_group_free(struct sm *sm, struct sm_group *g)
 {
 	u32 i = g->mlid - FABRIC_MLID_FIRST;
 
-	sm_inform_gid(sm, GROUP_TRAP_DELETED, g->mgid);
 	sm->sa->group[i] = NULL;
 	if (sm->sa->dead_count < SA_MLIDS)
 		sm->sa->dead[sm->sa->dead_count++] = g->mlid;
@@ -114,6 +114,12 @@ static void sm_group_end(struct sm *sm, struct sm_group *g)
 	sm->report.groups--;
 	free(g->member);
 	free(g);
+}
+
+static void sm_group_end(struct sm *sm, struct sm_group *g)
+{
+	sm_inform_gid(sm, GROUP_TRAP_DELETED, g->mgid);
+	sm_group_free(sm, g);
 }
 
 /* The broadcast group of IPoIB in the default partition is there from the beginning. */
@@ -419,7 +425,7 @@ static u16 sm_group_enter(struct sm_query *q, const struct sm_port *port, struct
 	m = sm_group_suits(g, port) ? sm_group_add(g, q) : NULL;
 	if (m == NULL) {
 		if (is_new)
-			sm_group_end(q->sm, g);
+			sm_group_free(q->sm, g);
 		return SA_INVALID;
 	}
 	g->stale = true;

@@ -65,6 +65,25 @@ static u16 sm_inform_unsubscribe(struct sm_sa *sa, const struct sm_subscriber *s
 	return SA_OK;
 }
 
+/* A port that has left hears nothing more; one that has another LID, there. */
+void sm_inform_subnet_changed(struct sm *sm)
+{
+	struct sm_sa *sa = sm->sa;
+	u32 kept = 0, at;
+
+	for (u32 i = 0; i < sa->subscribers; i++) {
+		struct sm_subscriber *s = &sa->subscriber[i];
+		const struct sm_port *p =
+			sm_subnet_find_guid(sm->subnet, wire_get64(s->gid + 8), &at);
+
+		if (p == NULL)
+			continue;
+		s->lid = p->lid;
+		sa->subscriber[kept++] = *s;
+	}
+	sa->subscribers = kept;
+}
+
 u16 sm_inform_set(struct sm_query *q)
 {
 	struct sm_subscriber s = { .lid = q->m->slid, .qpn = q->m->src_qp, .sl = q->m->sl };

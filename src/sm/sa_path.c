@@ -98,7 +98,8 @@ bool sm_path_fits(u8 selector, int order)
 struct sm_path {
 	u16 slid, dlid;
 	u64 from, to; /* GUIDs */
-	u8 mtu, rate;
+	u16 pkey;
+	u8 mtu, rate, life, sl;
 } OWNED_BY(the SM);
 
 /* Over the link of a port. */
@@ -157,16 +158,16 @@ static bool sm_path_judge(const struct sm_query *q, const struct sm_path *p)
 
 	if (sm_query_has(q, PATH_RAW) && (w[PATH_AT_HOPS] & 0x80) != 0)
 		return false;
-	if (sm_query_has(q, PATH_PKEY) && (wire_get16(w + PATH_AT_PKEY) | 0x8000) != SM_PKEY)
+	if (sm_query_has(q, PATH_PKEY) && ((wire_get16(w + PATH_AT_PKEY) ^ p->pkey) & 0x7fff) != 0)
 		return false;
-	if (sm_query_has(q, PATH_SL) && (w[PATH_AT_SL + 1] & 15) != 0)
+	if (sm_query_has(q, PATH_SL) && (w[PATH_AT_SL + 1] & 15) != p->sl)
 		return false;
 	return sm_path_value(q, PATH_MTU_SELECTOR, PATH_AT_MTU,
 			     p->mtu - (w[PATH_AT_MTU] & 63)) &&
 	       sm_path_value(q, PATH_RATE_SELECTOR, PATH_AT_RATE,
 			     sm_path_compare_rates(p->rate, w[PATH_AT_RATE] & 63)) &&
 	       sm_path_value(q, PATH_LIFE_SELECTOR, PATH_AT_LIFE,
-			     PATH_LIFE_TIME - (w[PATH_AT_LIFE] & 63));
+			     p->life - (w[PATH_AT_LIFE] & 63));
 }
 
 static void sm_path_pack(const struct sm_query *q, const struct sm_path *p, u8 *d)
@@ -183,10 +184,11 @@ static void sm_path_pack(const struct sm_query *q, const struct sm_path *p, u8 *
 	if (sm_query_has(q, PATH_CLASS))
 		d[PATH_AT_CLASS] = q->want[PATH_AT_CLASS];
 	d[PATH_AT_NUMBER] = 0x80; /* reversible */
-	wire_put16(d + PATH_AT_PKEY, SM_PKEY);
+	wire_put16(d + PATH_AT_PKEY, p->pkey);
+	d[PATH_AT_SL + 1] = p->sl;
 	d[PATH_AT_MTU] = PATH_EXACTLY | p->mtu;
 	d[PATH_AT_RATE] = PATH_EXACTLY | p->rate;
-	d[PATH_AT_LIFE] = PATH_EXACTLY | PATH_LIFE_TIME;
+	d[PATH_AT_LIFE] = PATH_EXACTLY | p->life;
 }
 
 static void sm_path_between(struct sm_query *q, u32 from, u32 to)
@@ -203,6 +205,9 @@ static void sm_path_between(struct sm_query *q, u32 from, u32 to)
 	path.dlid = b->lid;
 	path.from = a->guid;
 	path.to = b->guid;
+	path.pkey = SM_PKEY;
+	path.life = PATH_LIFE_TIME;
+	path.sl = 0;
 	if (from == to) { /* no link: what the port itself can, also port 0 of a switch */
 		path.mtu = a->info[PI_MTU] >> 4;
 		path.rate = sm_path_rate(a->info);
@@ -273,12 +278,15 @@ static u16 sm_path_to_group(struct sm_query *q, u32 from)
 	path.dlid = g->mlid;
 	path.mtu = g->mtu;
 	path.rate = g->rate;
+	path.life = g->life;
+	path.pkey = g->pkey;
+	path.sl = g->sl;
+	if (!sm_path_judge(q, &path))
+		return SA_OK;
 	sm_path_pack(q, &path, d);
 	memcpy(d + PATH_AT_DGID, g->mgid, sizeof(g->mgid));
 	wire_put32(d + PATH_AT_HOPS, g->flow_label << 8 | g->hop_limit);
 	d[PATH_AT_CLASS] = g->traffic_class;
-	wire_put16(d + PATH_AT_PKEY, g->pkey);
-	d[PATH_AT_SL + 1] = g->sl;
 	sm_query_add(q, d);
 	return SA_OK;
 }

@@ -210,6 +210,7 @@ u64 sm_service_due_ns(const struct sm_sa *sa);
 
 /* sa_inform.c */
 /* Tells subscribers of a GID or group: traps 64 to 67. */
+void sm_inform_subnet_changed(struct sm *sm);
 void sm_inform_gid(struct sm *sm, u16 trap, const u8 *gid);
 void sm_inform_answered(struct sm *sm, const struct fabric_mad *m);
 void sm_inform_run(struct sm *sm);

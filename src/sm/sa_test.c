@@ -24,6 +24,7 @@ enum {
 	GROUPS = 0x38,
 	SERVICES = 0x31,
 	INFORM = 3,
+	INFORMS = 0xf3,
 	CLASS_INFO = 1,
 	LINKS = 0x20,
 	SMS = 0x18
@@ -325,6 +326,44 @@ static void sa__groups_of_a_range_of_values(void **state)
 }
 
 /* A full member that sends only creates a group and keeps it, and gets nothing of it. */
+/* It is judged by the conditions of the question, as any path is. */
+static void sa__path_to_a_group(void **state)
+{
+	static const struct {
+		u32 component, at;
+		u8 right, wrong;
+	} rows[] = { { 13, 51, 0xff, 0xfe }, { 15, 53, 3, 2 },	  { 16, 54, 0x80 | 4, 0x80 | 5 },
+		     { 18, 55, 0x80 | 3, 2 << 6 | 4 },	{ 20, 56, 0x80 | 12, 0x80 | 18 } };
+	u32 a = rig_host(&r, 0);
+	const struct fabric_mad *m;
+	u8 g[200], w[200] = { 0 };
+
+	(void)state;
+	group(g, 1, a, 1);
+	g[43] = 0x80 | 12;
+	wire_put32(g + 44, 3u << 28);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, GROUPS, CREATE | 3u << 10, g)), 0);
+	memcpy(w + 8, g, 16);
+	put_gid(w + 24, a);
+	m = rig_ask(&r, a, GET, PATHS, 1 << 2 | 1 << 3, w);
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(m->mad[56 + 53], 3);
+	assert_int_equal(m->mad[56 + 56], 0x80 | 12);
+	for (u32 i = 0; i < ARRAY_LEN(rows); i++) {
+		u32 mask = rows[i].component < 16 ? 1u << rows[i].component :
+						    3u << rows[i].component;
+
+		for (u32 k = 0; k < 2; k++) {
+			memset(w + 50, 0, 8);
+			w[50] = 0xff;
+			w[rows[i].at] = k == 0 ? rows[i].right : rows[i].wrong;
+			assert_int_equal(
+				rig_status(rig_ask(&r, a, GET, PATHS, 1 << 2 | 1 << 3 | mask, w)),
+				k == 0 ? 0 : 0x0300);
+		}
+	}
+}
+
 static void sa__send_only_full_members(void **state)
 {
 	u32 a = rig_host(&r, 0), b = rig_host(&r, 7);
@@ -515,6 +554,42 @@ static void sa__reports_of_each_trap(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0x0200);
 }
 
+static void sa__subscriptions_end_with_their_port(void **state)
+{
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 9);
+	u8 w[200], gid[16], out[4][60];
+
+	(void)state;
+	inform(w, 0xffff, 0, true);
+	assert_int_equal(rig_status(rig_ask(&r, b, SET, INFORM, 0, w)), 0);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+	assert_int_equal(rig_table(&r, a, INFORMS, 0, NULL, out[0], 60, 4), 2);
+	fabric_link_set(r.bed.f, b, false);
+	rig_run(&r, 300);
+	assert_int_equal(rig_table(&r, a, INFORMS, 0, NULL, out[0], 60, 4), 1);
+	put_gid(gid, a);
+	assert_memory_equal(out[0], gid, sizeof(gid));
+}
+
+/* Of a group that was refused nobody hears that it ended. */
+static void sa__no_report_of_a_group_that_never_was(void **state)
+{
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 9), told = 0;
+	u8 w[200], g[200];
+
+	(void)state;
+	inform(w, 0xffff, 0, true);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+	group(g, 1, b, 1);
+	g[42] = 0x80 | 18; /* 300 Gb/s: more than the port has */
+	r.answers = 0;
+	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, CREATE | 3u << 8, g)), 0x0200);
+	rig_run(&r, 300);
+	for (u32 i = 0; i < r.answers; i++)
+		told += r.answer[i].mad[MAD_METHOD] == METHOD_REPORT;
+	assert_int_equal(told, 0);
+}
+
 /* The range includes its last LID. One whose end is not behind its beginning is that LID alone. */
 static void sa__reports_of_a_range_of_lids(void **state)
 {
@@ -579,12 +654,16 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sa__groups, begin, end),
 		cmocka_unit_test_setup_teardown(sa__states_of_a_member_end_one_by_one, begin, end),
 		cmocka_unit_test_setup_teardown(sa__groups_of_a_range_of_values, begin, end),
+		cmocka_unit_test_setup_teardown(sa__path_to_a_group, begin, end),
 		cmocka_unit_test_setup_teardown(sa__send_only_full_members, begin, end),
 		cmocka_unit_test_setup_teardown(sa__broadcast_group, begin, end),
 		cmocka_unit_test_setup_teardown(sa__services, begin, end),
 		cmocka_unit_test_setup_teardown(sa__services_by_their_data, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports_of_each_trap, begin, end),
+		cmocka_unit_test_setup_teardown(sa__no_report_of_a_group_that_never_was, begin,
+						end),
+		cmocka_unit_test_setup_teardown(sa__subscriptions_end_with_their_port, begin, end),
 		cmocka_unit_test_setup_teardown(sa__asked_by_its_own_host, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports_of_a_range_of_lids, begin, end),
 	};
