@@ -112,6 +112,10 @@ class Case(unittest.TestCase):
                          [(child.pid, "RC", "RTS", 77, 5)])
         self.assertEqual(self.command("top", "--once", "--interval", "0.1", "--filter", "nothing").stdout.count("\n"), 5)
         self.assertEqual(self.command("top", "--once", "--interval", "0.1", "--sort", "qpn", "--view", "qps").stderr, "")
+        self.attach()
+        done = self.command("top", "--json", "--interval", "0.1", "--sort", "qpn", "--view", "qps")
+        numbers = [q["qpn"] for q in json.loads(done.stdout)["qps"]]
+        self.assertEqual((len(numbers), numbers), (2, sorted(numbers)))
 
     def test_misuse(self):
         for words in ([], ["--once", "x"], ["--interval"], ["--interval", "0"], ["--interval", "nan"], ["--interval", "1e9"], ["--view", "x"],

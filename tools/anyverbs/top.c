@@ -53,7 +53,7 @@ static bool top_set_sort(struct top *t, const char *text)
 	if (column < 0)
 		return false;
 	t->sort[t->view] = (u32)column;
-	t->descending[t->view] = table.columns[column].kind != COLUMN_TEXT;
+	t->descending[t->view] = top_is_number(t->view, (u32)column);
 	return true;
 }
 

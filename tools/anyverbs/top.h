@@ -61,6 +61,8 @@ bool top_draw(struct top *t);
 
 /* Does what a key asks for. False: end the program. */
 bool top_key(struct top *t, int key);
+/* Is a column sorted from its greatest number down, and not from A or the first queue pair up? */
+bool top_is_number(enum rates_view view, u32 column);
 /* The columns that views are sorted by first. */
 void top_sort_first(struct top *t);
 

@@ -8,8 +8,7 @@
 #include "screen.h"
 #include "top.h"
 
-/* Numbers begin with the greatest, texts with A. */
-static bool top_is_number(enum rates_view view, u32 column)
+bool top_is_number(enum rates_view view, u32 column)
 {
 	struct table t;
 
