@@ -127,6 +127,9 @@ AV_EXPORT int close(int fd)
 
 AV_EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
+	/* the threads that serve the connections have the table of all */
+	if (getpid() == table_pid)
+		flags &= ~CLOSE_RANGE_UNSHARE;
 	for (unsigned fd = first; flags == 0 && fd <= last && fd < FD_LIMIT; fd++)
 		if (close_is_ours((int)fd))
 			close((int)fd);
@@ -177,7 +180,8 @@ static int dup_over(int from, int to, int flags, bool three)
 	int copy;
 	QUIET();
 
-	if (close_is_ours(to) && from != to && fcntl(from, F_GETFD) >= 0)
+	if (close_is_ours(to) && from != to && (flags & ~O_CLOEXEC) == 0 &&
+	    fcntl(from, F_GETFD) >= 0)
 		s = close_forget(to);
 	copy = three ? NEXT(dup3)(from, to, flags) : NEXT(dup2)(from, to);
 	if (s != NULL)

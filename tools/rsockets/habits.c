@@ -766,6 +766,8 @@ static void option(int s, const char *name, int level, int what, int value)
 static void options(void)
 {
 	int listener = server_socket(5), second, fds[2];
+	char device[16] = "";
+	socklen_t device_size = sizeof(device);
 
 	option(listener, "SO_REUSEADDR", SOL_SOCKET, SO_REUSEADDR, 1);
 	option(listener, "SO_KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -776,6 +778,8 @@ static void options(void)
 	option(listener, "SO_PRIORITY", SOL_SOCKET, SO_PRIORITY, 3);
 	option(listener, "IP_TOS", IPPROTO_IP, IP_TOS, 16);
 	option(listener, "nonsense", 1234, 5678, 9);
+	say("no device", setsockopt(listener, SOL_SOCKET, SO_BINDTODEVICE, "", 0));
+	say("a device", setsockopt(listener, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3));
 	second = socket(AF_INET, SOCK_STREAM, 0);
 	say("bind to a port in use", bind(second, (struct sockaddr *)&address, sizeof(address)));
 	close(second);
@@ -783,6 +787,9 @@ static void options(void)
 	fds[0] = client_socket();
 	fds[1] = accept(listener, NULL, NULL);
 	option(fds[1], "SO_KEEPALIVE inherited", SOL_SOCKET, SO_KEEPALIVE, 1);
+	say("the device inherited",
+	    getsockopt(fds[1], SOL_SOCKET, SO_BINDTODEVICE, device, &device_size));
+	printf("%s\n", device);
 	option(fds[0], "SO_KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 0);
 	option(fds[0], "TCP_NODELAY", IPPROTO_TCP, TCP_NODELAY, 1);
 	say("bind a connected one", bind(fds[0], (struct sockaddr *)&address, sizeof(address)));
@@ -891,6 +898,7 @@ static const struct program {
 	{ "exits", exits },
 	{ "exits_at_once", exits_at_once },
 	{ "listener_ends", listener_ends },
+	{ "odd_ends", odd_ends },
 	{ "options", options },
 	{ "slow_reader", slow_reader },
 	{ "numbers", numbers },

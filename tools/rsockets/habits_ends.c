@@ -205,3 +205,23 @@ void listener_ends(void)
 	close(c);
 	close(listener);
 }
+
+/* Descriptors that end by a call that is rare, and some that a wrong call leaves open. */
+void odd_ends(void)
+{
+	int spare = open("/dev/null", O_RDONLY), fds[2];
+	char byte = 'x';
+
+	make_pair(fds);
+	say("dup3 with wrong flags", dup3(spare, fds[0], O_APPEND));
+	say("close_range with wrong flags", close_range((unsigned)fds[0], (unsigned)fds[0], 1024));
+	say("write", write(fds[0], &byte, 1));
+	say("read", read(fds[1], &byte, 1));
+	say("close_range", close_range((unsigned)fds[0], (unsigned)fds[0], CLOSE_RANGE_UNSHARE));
+	say("read the end", read(fds[1], &byte, 1));
+	printf("the number again: %d\n", dup2(spare, fds[0]) == fds[0]);
+	say("read a file", read(fds[0], &byte, 1));
+	close(fds[0]);
+	close(fds[1]);
+	close(spare);
+}

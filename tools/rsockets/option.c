@@ -74,6 +74,7 @@ static struct option *option_find(const struct sock *s, int level, int name)
 	return o;
 }
 
+/* `size` is OPTION_BYTES at most. */
 static void option_keep(struct sock *s, int level, int name, int given, const void *value,
 			socklen_t size)
 {
@@ -81,14 +82,12 @@ static void option_keep(struct sock *s, int level, int name, int given, const vo
 
 	lock_acquire(&option.lock);
 	o = option_find(s, level, name);
-	if (o == NULL || o->size < size) {
-		struct option *grown = malloc(sizeof(*o) + MAX(size, (socklen_t)OPTION_BYTES));
-
-		if (grown != NULL) {
-			*grown = (struct option){ s->options, level, name, 0, 0 };
-			s->options = grown;
+	if (o == NULL) {
+		o = malloc(sizeof(*o) + OPTION_BYTES);
+		if (o != NULL) {
+			*o = (struct option){ s->options, level, name, 0, 0 };
+			s->options = o;
 		}
-		o = grown; /* in front of the shorter one */
 	}
 	if (o != NULL) {
 		memcpy(o->value, value, size);

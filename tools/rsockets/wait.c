@@ -226,10 +226,9 @@ static int wait_rpoll_masked(struct wait *w, int timeout_ms, const sigset_t *mas
 	n = wait_rpoll(w, timeout_ms);
 	if (n > 0 && m.at >= 0 && w->fds[m.at].revents != 0) {
 		pthread_sigmask(SIG_SETMASK, mask, NULL);
+		errno = EINTR;
 		n = -1;
 	}
-	if (n < 0)
-		errno = EINTR;
 	return n;
 }
 
