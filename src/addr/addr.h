@@ -21,28 +21,27 @@
 #include "base/cond.h"
 #include "base/list.h"
 #include "base/work.h"
-#include "node/neighbour.h"
-#include "node/netroute.h"
+#include "host/neighbour.h"
+#include "host/route.h"
 
 enum { ADDR_NEIGHBOURS = 256, ADDR_REQUESTS = 65536 };
 
-/* Whom to ask. As node_route_find and the calls of node/neighbour.h. */
+/* Whom to ask. As host_route_find and the calls of host/neighbour.h. */
 struct addr_ops {
-	int (*route)(const u8 to[16], const u8 *from, u32 ifindex, struct node_route *out);
-	int (*link)(u32 ifindex, struct node_link *out);
+	int (*route)(const u8 to[16], const u8 *from, u32 ifindex, struct host_route *out);
+	int (*link)(u32 ifindex, struct host_link *out);
 	int (*address)(const u8 gid[16], u32 scope, u32 *ifindex);
-	int (*neighbour)(u32 ifindex, const u8 gid[16], struct node_neighbour *out);
+	int (*neighbour)(u32 ifindex, const u8 gid[16], struct host_neighbour *out);
 	int (*probe)(u32 ifindex, const u8 gid[16]);
-	int (*watch_open)(struct node_watch *w);
-	void (*watch_close)(struct node_watch *w);
-	bool (*watch_read)(struct node_watch *w,
-			   void (*take)(const struct node_change *c, void *context),
-			   void *context);
+	int (*watch_open)(struct host_watch *w);
+	void (*watch_close)(struct host_watch *w);
+	bool (*watch_read)(struct host_watch *w,
+			   void (*take)(const struct host_change *c, void *context), void *context);
 } FIXED;
 
 /* The way to an address. */
 struct addr_way {
-	struct node_route route;
+	struct host_route route;
 	u8 to[16];
 } OWNED_BY(the caller);
 
@@ -53,9 +52,9 @@ struct addr_instance {
 	struct list_head requests GUARDED_BY(lock); /* struct addr_request */
 	u32 request_count GUARDED_BY(lock);
 	struct cond idle GUARDED_BY(lock); /* signalled when a request is over */
-	struct node_watch watch GUARDED_BY(lock); /* none: nothing is kept */
+	struct host_watch watch GUARDED_BY(lock); /* none: nothing is kept */
 	bool watch_tried GUARDED_BY(lock);
-	struct node_neighbour neighbours[ADDR_NEIGHBOURS] GUARDED_BY(lock); /* by hash; ifindex 0:
+	struct host_neighbour neighbours[ADDR_NEIGHBOURS] GUARDED_BY(lock); /* by hash; ifindex 0:
 									       empty */
 };
 
@@ -89,7 +88,7 @@ void addr_client_wait(struct addr_instance *a, const struct rdma_addr_client *cl
 /* The neighbour's MAC. -ENODATA: not known, and the kernel looks for it. -EOPNOTSUPP: this kernel
  * does not tell. May block. */
 int addr_neighbour(struct addr_instance *a, u32 ifindex, const u8 gid[16],
-		   u8 out[NODE_LINK_ADDRESS]);
+		   u8 out[HOST_LINK_ADDRESS]);
 
 /* ---- ip.c ---- */
 /* An address' interface, by which a link-local one of IPv6 is reached; 0: none is named. */

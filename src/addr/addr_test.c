@@ -23,10 +23,10 @@ static const u8 port_gid[16] = { 0xfe, 0x80, [8] = 2, [15] = 0x77 };
 /* The host. */
 static struct host_fake {
 	int route_err, neighbour_err, watch_err;
-	struct node_route route;
-	struct node_neighbour neighbour; /* the only one; ifindex 0: none */
+	struct host_route route;
+	struct host_neighbour neighbour; /* the only one; ifindex 0: none */
 	u32 asked, probed;
-	struct node_change news[NEWS];
+	struct host_change news[NEWS];
 	u32 news_count;
 	bool watch_stolen;
 	u8 route_from[16];
@@ -42,7 +42,7 @@ static u64 test_clock(void)
 	return now_ns;
 }
 
-static int fake_route(const u8 to[16], const u8 *from, u32 ifindex, struct node_route *out)
+static int fake_route(const u8 to[16], const u8 *from, u32 ifindex, struct host_route *out)
 {
 	static const u8 none[16];
 
@@ -56,12 +56,12 @@ static int fake_route(const u8 to[16], const u8 *from, u32 ifindex, struct node_
 	return 0;
 }
 
-static int fake_link(u32 ifindex, struct node_link *out)
+static int fake_link(u32 ifindex, struct host_link *out)
 {
 	memset(out, 0, sizeof(*out));
 	out->ifindex = ifindex;
 	out->type = ARPHRD_ETHER;
-	out->vlan_id = ifindex == VLAN ? 33 : NODE_NO_VLAN;
+	out->vlan_id = ifindex == VLAN ? 33 : HOST_NO_VLAN;
 	out->no_arp = ifindex == NOARP;
 	memcpy(out->address, eth_mac, 6);
 	out->address[5] = (u8)ifindex;
@@ -82,7 +82,7 @@ static int fake_address(const u8 gid[16], u32 scope, u32 *ifindex)
 	return 0;
 }
 
-static int fake_neighbour(u32 ifindex, const u8 gid[16], struct node_neighbour *out)
+static int fake_neighbour(u32 ifindex, const u8 gid[16], struct host_neighbour *out)
 {
 	host.asked++;
 	if (host.neighbour_err != 0)
@@ -101,22 +101,21 @@ static int fake_probe(u32 ifindex, const u8 gid[16])
 	return 0;
 }
 
-static int fake_watch_open(struct node_watch *w)
+static int fake_watch_open(struct host_watch *w)
 {
 	if (host.watch_err == 0)
 		w->fd = WATCH;
 	return host.watch_err;
 }
 
-static void fake_watch_close(struct node_watch *w)
+static void fake_watch_close(struct host_watch *w)
 {
 	assert_int_equal(w->fd, WATCH);
 	w->fd = -1;
 }
 
-static bool fake_watch_read(struct node_watch *w,
-			    void (*take)(const struct node_change *c, void *context),
-			    void *context)
+static bool fake_watch_read(struct host_watch *w,
+			    void (*take)(const struct host_change *c, void *context), void *context)
 {
 	assert_int_equal(w->fd, WATCH);
 	if (host.watch_stolen) {
@@ -214,7 +213,7 @@ static int test_ask(const char *src, const char *dst, int timeout_ms)
 
 static void test_neighbour_is(const char *text)
 {
-	host.neighbour = (struct node_neighbour){ .ifindex = ETH, .valid = true };
+	host.neighbour = (struct host_neighbour){ .ifindex = ETH, .valid = true };
 	memcpy(host.neighbour.address, peer_mac, 6);
 	test_gid(text, host.neighbour.gid);
 }
@@ -512,7 +511,7 @@ static void cancel__by_its_own_callback(void **state)
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-static int test_look(const char *text, u8 out[NODE_LINK_ADDRESS])
+static int test_look(const char *text, u8 out[HOST_LINK_ADDRESS])
 {
 	u8 gid[16];
 
@@ -522,7 +521,7 @@ static int test_look(const char *text, u8 out[NODE_LINK_ADDRESS])
 
 static void neighbours__are_asked_for_once(void **state)
 {
-	u8 mac[NODE_LINK_ADDRESS];
+	u8 mac[HOST_LINK_ADDRESS];
 
 	(void)state;
 	test_neighbour_is("10.0.0.2");
@@ -536,13 +535,13 @@ static void neighbours__are_asked_for_once(void **state)
 
 static void neighbours__news_change_them(void **state)
 {
-	u8 mac[NODE_LINK_ADDRESS];
+	u8 mac[HOST_LINK_ADDRESS];
 
 	(void)state;
 	test_neighbour_is("10.0.0.2");
 	assert_int_equal(test_look("10.0.0.2", mac), 0);
 	host.neighbour.address[5] = 0x55;
-	host.news[0] = (struct node_change){ NODE_CHANGE_NEIGHBOUR, host.neighbour };
+	host.news[0] = (struct host_change){ HOST_CHANGE_NEIGHBOUR, host.neighbour };
 	host.news_count = 1;
 	assert_int_equal(test_look("10.0.0.2", mac), 0);
 	assert_int_equal(mac[5], 0x55);
@@ -556,12 +555,12 @@ static void neighbours__news_change_them(void **state)
 
 static void neighbours__all_are_forgotten_when_news_are_lost(void **state)
 {
-	u8 mac[NODE_LINK_ADDRESS];
+	u8 mac[HOST_LINK_ADDRESS];
 
 	(void)state;
 	test_neighbour_is("10.0.0.2");
 	assert_int_equal(test_look("10.0.0.2", mac), 0);
-	host.news[0] = (struct node_change){ .kind = NODE_CHANGE_ALL };
+	host.news[0] = (struct host_change){ .kind = HOST_CHANGE_ALL };
 	host.news_count = 1;
 	assert_int_equal(test_look("10.0.0.2", mac), 0);
 	assert_int_equal(host.asked, 2);
@@ -569,7 +568,7 @@ static void neighbours__all_are_forgotten_when_news_are_lost(void **state)
 
 static void neighbours__none_is_kept_without_a_watch(void **state)
 {
-	u8 mac[NODE_LINK_ADDRESS];
+	u8 mac[HOST_LINK_ADDRESS];
 
 	(void)state;
 	host.watch_err = -EMFILE;
@@ -582,7 +581,7 @@ static void neighbours__none_is_kept_without_a_watch(void **state)
 /* The application has closed the watch's descriptor: news are missing, and a new watch begins. */
 static void neighbours__a_watch_that_is_lost(void **state)
 {
-	u8 mac[NODE_LINK_ADDRESS];
+	u8 mac[HOST_LINK_ADDRESS];
 
 	(void)state;
 	test_neighbour_is("10.0.0.2");
@@ -596,7 +595,7 @@ static void neighbours__a_watch_that_is_lost(void **state)
 /* Far more neighbours than the table holds: each answer is right all the same. */
 static void neighbours__more_than_the_table_holds(void **state)
 {
-	u8 mac[NODE_LINK_ADDRESS];
+	u8 mac[HOST_LINK_ADDRESS];
 	char text[32];
 
 	(void)state;
@@ -615,7 +614,7 @@ static void neighbours__more_than_the_table_holds(void **state)
  * table, so that some share one. */
 static void neighbours__of_each_interface(void **state)
 {
-	u8 mac[NODE_LINK_ADDRESS];
+	u8 mac[HOST_LINK_ADDRESS];
 
 	(void)state;
 	test_neighbour_is("10.0.0.2");

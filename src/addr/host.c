@@ -9,14 +9,14 @@
 #include "base/fork.h"
 
 static const struct addr_ops host_ops = {
-	.route = node_route_find,
-	.link = node_link_find,
-	.address = node_address_find,
-	.neighbour = node_neighbour_find,
-	.probe = node_neighbour_probe,
-	.watch_open = node_watch_open,
-	.watch_close = node_watch_close,
-	.watch_read = node_watch_read,
+	.route = host_route_find,
+	.link = host_link_find,
+	.address = host_address_find,
+	.neighbour = host_neighbour_find,
+	.probe = host_neighbour_probe,
+	.watch_open = host_watch_open,
+	.watch_close = host_watch_close,
+	.watch_read = host_watch_read,
 };
 
 static struct addr_host {
@@ -31,7 +31,7 @@ static void addr_host_drop_in_child(void) NO_THREAD_SAFETY
 {
 	if (!__atomic_load_n(&addr_own.begun, __ATOMIC_ACQUIRE))
 		return;
-	node_watch_close(&addr_own.instance.watch);
+	host_watch_close(&addr_own.instance.watch);
 	addr_init(&addr_own.instance, &host_ops, &addr_own.queue);
 	work_queue_drop_in_child(&addr_own.queue);
 }

@@ -54,7 +54,7 @@ int addr_translate(struct addr_instance *a, const struct sockaddr *addr,
 		   struct rdma_dev_addr *dev_addr, u16 *vlan_id)
 {
 	u32 ifindex = (u32)dev_addr->bound_dev_if;
-	struct node_link l;
+	struct host_link l;
 	union ib_gid gid;
 	int err = 0;
 
@@ -77,7 +77,7 @@ int addr_translate(struct addr_instance *a, const struct sockaddr *addr,
 
 int addr_ipoib_find(struct addr_instance *a, const u8 ip[16], u32 scope, u32 *ifindex, u8 gid[16])
 {
-	struct node_link l;
+	struct host_link l;
 	u32 found = 0;
 	int err = a->ops->address(ip, scope, &found);
 

@@ -10,8 +10,8 @@
 
 #include "addr/addr.h"
 
-static struct node_neighbour *addr_neighbour_slot(struct addr_instance *a, u32 ifindex,
-					     const u8 gid[16]) REQUIRES(&a->lock)
+static struct host_neighbour *addr_neighbour_slot(struct addr_instance *a, u32 ifindex,
+						  const u8 gid[16]) REQUIRES(&a->lock)
 {
 	u32 hash = ifindex * 0x9e3779b1u;
 
@@ -20,18 +20,18 @@ static struct node_neighbour *addr_neighbour_slot(struct addr_instance *a, u32 i
 	return &a->neighbours[(hash >> 16) % ADDR_NEIGHBOURS];
 }
 
-static bool addr_neighbour_is(const struct node_neighbour *n, u32 ifindex, const u8 gid[16])
+static bool addr_neighbour_is(const struct host_neighbour *n, u32 ifindex, const u8 gid[16])
 {
 	return n->ifindex == ifindex && memcmp(n->gid, gid, 16) == 0;
 }
 
 /* What changed is forgotten, and asked for again by whoever needs it. */
-static void addr_neighbour_changed(const struct node_change *c, void *context) NO_THREAD_SAFETY
+static void addr_neighbour_changed(const struct host_change *c, void *context) NO_THREAD_SAFETY
 {
 	struct addr_instance *a = context; /* whose lock addr_neighbour_refresh has */
-	struct node_neighbour *slot;
+	struct host_neighbour *slot;
 
-	if (c->kind == NODE_CHANGE_ALL) {
+	if (c->kind == HOST_CHANGE_ALL) {
 		memset(a->neighbours, 0, sizeof(a->neighbours));
 		return;
 	}
@@ -56,9 +56,9 @@ static void addr_neighbour_refresh(struct addr_instance *a) REQUIRES(&a->lock)
 }
 
 static bool addr_neighbour_known(struct addr_instance *a, u32 ifindex, const u8 gid[16],
-			    u8 out[NODE_LINK_ADDRESS])
+				 u8 out[HOST_LINK_ADDRESS])
 {
-	const struct node_neighbour *slot;
+	const struct host_neighbour *slot;
 	bool known;
 
 	lock_acquire(&a->lock);
@@ -66,14 +66,14 @@ static bool addr_neighbour_known(struct addr_instance *a, u32 ifindex, const u8 
 	slot = addr_neighbour_slot(a, ifindex, gid);
 	known = addr_neighbour_is(slot, ifindex, gid);
 	if (known)
-		memcpy(out, slot->address, NODE_LINK_ADDRESS);
+		memcpy(out, slot->address, HOST_LINK_ADDRESS);
 	lock_release(&a->lock);
 	return known;
 }
 
 /* A change that comes between the answer and this waits at the watch, and is read before the entry
  * is used. */
-static void addr_neighbour_keep(struct addr_instance *a, const struct node_neighbour *n)
+static void addr_neighbour_keep(struct addr_instance *a, const struct host_neighbour *n)
 {
 	lock_acquire(&a->lock);
 	if (a->watch.fd >= 0)
@@ -82,9 +82,9 @@ static void addr_neighbour_keep(struct addr_instance *a, const struct node_neigh
 }
 
 int addr_neighbour(struct addr_instance *a, u32 ifindex, const u8 gid[16],
-		   u8 out[NODE_LINK_ADDRESS])
+		   u8 out[HOST_LINK_ADDRESS])
 {
-	struct node_neighbour n;
+	struct host_neighbour n;
 	int err;
 
 	if (addr_neighbour_known(a, ifindex, gid, out))
@@ -94,7 +94,7 @@ int addr_neighbour(struct addr_instance *a, u32 ifindex, const u8 gid[16],
 		n.ifindex = ifindex;
 		memcpy(n.gid, gid, sizeof(n.gid));
 		addr_neighbour_keep(a, &n);
-		memcpy(out, n.address, NODE_LINK_ADDRESS);
+		memcpy(out, n.address, HOST_LINK_ADDRESS);
 		return 0;
 	}
 	if (err != 0 && err != -ENOENT)

@@ -51,7 +51,7 @@ int addr_route(struct addr_instance *a, const u8 to[16], const u8 *from, u32 ifi
 	return 0;
 }
 
-static void addr_take_link(const struct node_link *l, struct rdma_dev_addr *out)
+static void addr_take_link(const struct host_link *l, struct rdma_dev_addr *out)
 {
 	memcpy(out->src_dev_addr, l->address, IB_ADDR_LEN);
 	memcpy(out->broadcast, l->broadcast, IB_ADDR_LEN);
@@ -74,7 +74,7 @@ int addr_link(struct addr_instance *a, const struct addr_way *way, struct rdma_d
 {
 	u32 ifindex = addr_interface(a, way);
 	struct in6_addr to;
-	struct node_link l;
+	struct host_link l;
 	int err = a->ops->link(ifindex, &l);
 
 	if (err != 0)

@@ -12,7 +12,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "input.h"
-#include "node/daemon/daemon_priv.h"
+#include "daemon/daemon_priv.h"
 
 enum { MOST = 32, ELSE = 7, VALUE = 512 };
 

@@ -13,7 +13,7 @@
 
 #include "input.h"
 #include "node/address.h"
-#include "node/daemon/config.h"
+#include "daemon/config.h"
 
 enum { TEXT = 255 };
 
@@ -41,7 +41,7 @@ ssize_t __wrap_recv(int fd, void *to, size_t size, int flags)
 		struct nlmsghdr *m = to;
 
 		m->nlmsg_type = types[type % ARRAY_LEN(types)];
-		m->nlmsg_flags = 0;
+		m->nlmsg_flags = NLM_F_MULTI;
 		if (type < ARRAY_LEN(types))
 			m->nlmsg_len = (u32)length;
 	}
@@ -118,7 +118,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	memset(&links, 0, sizeof(links));
 	for (int look = 0; look < 3; look++) {
 		host_read(&host);
-		fuzz_need(host.link_count <= HOST_LINKS && host.address_count <= HOST_ADDRESSES,
+		fuzz_need(host.link_count <= HOST_INTERFACES &&
+				  host.address_count <= HOST_ADDRESSES,
 			  "more than there is room for");
 		config_fill(&fresh, &s);
 		fuzz_check(&fresh);

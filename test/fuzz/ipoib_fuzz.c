@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "input.h"
-#include "node/linkname.h"
+#include "host/linkname.h"
 #include "ulp/ipoib/frame.h"
 
 static void fuzz_again(const struct ipoib_frame *f)

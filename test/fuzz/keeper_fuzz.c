@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "input.h"
-#include "node/daemon/udp.h"
+#include "daemon/udp.h"
 #include "node/message.h"
 #include "node/udp_socket.h"
 
@@ -114,18 +114,18 @@ static void fuzz_go_on(struct input *in)
 {
 	int err;
 
-	node_udp_look_begin(&f.udp);
+	daemon_udp_look_begin(&f.udp);
 	for (int i = 0; i < ADDRESSES; i++)
-		node_udp_want(&f.udp, f.gid[i], 1);
-	node_udp_look_end(&f.udp);
+		daemon_udp_want(&f.udp, f.gid[i], 1);
+	daemon_udp_look_end(&f.udp);
 	for (int i = 0; i < ADDRESSES; i++) {
-		struct reuseport_group *g = node_udp_find(&f.udp, f.gid[i]);
+		struct reuseport_group *g = daemon_udp_find(&f.udp, f.gid[i]);
 		u32 slot = 1 + input_u8(in) % 8;
 
 		if (g == NULL)
 			continue;
-		if (node_udp_member_of(&f.udp, g, slot, &err) != NULL)
-			node_udp_release(&f.udp, slot);
+		if (daemon_udp_member_of(&f.udp, g, slot, &err) != NULL)
+			daemon_udp_release(&f.udp, slot);
 	}
 }
 
@@ -136,14 +136,14 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 
 	fuzz_need(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) ==
 				  0 &&
-			  node_udp_init(&f.udp, &f.loop) == 0,
+			  daemon_udp_init(&f.udp, &f.loop) == 0,
 		  "no node");
 	for (int n = 0; n < ITEMS && in.left > 2; n++)
 		fuzz_item(ends[0], input_u8(&in), table, &in);
-	node_udp_adopt(&f.udp, ends[1], fuzz_in_use, NULL);
+	daemon_udp_adopt(&f.udp, ends[1], fuzz_in_use, NULL);
 	fuzz_check_groups();
 	fuzz_go_on(&in);
-	node_udp_destroy(&f.udp);
+	daemon_udp_destroy(&f.udp);
 	close(ends[0]);
 	close(ends[1]);
 	close(table);

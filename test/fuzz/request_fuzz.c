@@ -15,8 +15,8 @@
 
 #include "base/clock.h"
 #include "input.h"
-#include "node/daemon/daemon_priv.h"
-#include "node/daemon/estate.h"
+#include "daemon/daemon_priv.h"
+#include "daemon/estate.h"
 
 enum { CLIENTS = 4, STEPS = 48, TURNS = 64, PROCESSES = 4 };
 
@@ -90,7 +90,7 @@ static void fuzz_begin(void)
 	fuzz_need(loop_init(&d->loop) == 0 && slots_open(&d->slots, -1, 0) == 0, "no daemon");
 	d->slots.file.next_process = 1;
 	d->notice = notice_create(&d->notice_fd, &err);
-	fuzz_need(d->notice != NULL && node_udp_init(&d->udp, &d->loop) == 0, "no daemon");
+	fuzz_need(d->notice != NULL && daemon_udp_init(&d->udp, &d->loop) == 0, "no daemon");
 	d->notice->devices[0].id = d->devices[0].id = 1;
 	strcpy(d->devices[0].name, "roce0");
 	d->next_device_id = 2;
@@ -100,10 +100,10 @@ static void fuzz_begin(void)
 	d->devices[0].told.count = 1;
 	memcpy(d->devices[0].told.gid[0], address, 16);
 	memcpy(d->notice->devices[0].gids[1].gid, address, 16);
-	node_udp_look_begin(&d->udp);
-	node_udp_want(&d->udp, address, 1);
-	node_udp_look_end(&d->udp);
-	node_udp_mark(&d->udp, &d->notice->devices[0]);
+	daemon_udp_look_begin(&d->udp);
+	daemon_udp_want(&d->udp, address, 1);
+	daemon_udp_look_end(&d->udp);
+	daemon_udp_mark(&d->udp, &d->notice->devices[0]);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	f.extra[0] = d->slots.fd;
 	f.extra[1] = d->udp.keeper.out;
@@ -139,7 +139,7 @@ static void fuzz_finish(void)
 	estate_clear(d);
 	fuzz_need(d->estate_wills == 0, "wills are counted that nobody has");
 	pairs_clear(&d->pairs);
-	node_udp_destroy(&d->udp);
+	daemon_udp_destroy(&d->udp);
 	notice_unmap(d->notice);
 	close(d->notice_fd);
 	slots_close(&d->slots);

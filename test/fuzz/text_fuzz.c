@@ -15,7 +15,7 @@
 #include "base/vma.h"
 #include "input.h"
 #include "node/address.h"
-#include "node/daemon/device_file.h"
+#include "daemon/device_file.h"
 #include "shared/adopt_priv.h"
 
 enum { TEXT_MOST = 64 << 10, TREE_NAME = 300 };

@@ -17,8 +17,8 @@
 #include "base/memfile.h"
 #include "cm/message/message.h"
 #include "input.h"
-#include "node/daemon/estate.h"
-#include "node/daemon/qp1.h"
+#include "daemon/estate.h"
+#include "daemon/qp1.h"
 #include "node/steer.h"
 
 enum { DEAD = 1, DEAD_SLOT = 3, PEER = 2, PEER_SLOT = 4, SLOTS = 100, PIECES = 8 };
@@ -53,7 +53,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	list_init(&d->procs);
 	list_init(&d->estates);
 	fuzz_need(loop_init(&d->loop) == 0 && slots_open(&d->slots, -1, 0) == 0 &&
-			  node_udp_init(&d->udp, &d->loop) == 0,
+			  daemon_udp_init(&d->udp, &d->loop) == 0,
 		  "no daemon");
 	d->notice = notice_create(&d->notice_fd, &err);
 	fuzz_need(d->notice != NULL, "no notice board");

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "node/daemon/daemon.h"
+#include "daemon/daemon.h"
 
 static const char main_usage[] =
 	"usage: anyverbsd [--node NAME] [--machine]\n"

@@ -1,7 +1,7 @@
 /* link.c: what the kernel is told of the interface, by rtnetlink.
  *
  * The interface's alias and its neighbours are how programs on it know what a real IPoIB interface
- * would tell them: its hardware address, and its neighbours' (node/neighbour.h). Both go with the
+ * would tell them: its hardware address, and its neighbours' (host/neighbour.h). Both go with the
  * interface, so with this process.
  * In:    addresses, names    Out: settings of the kernel
  * Runs:  any thread    Locks: none
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "node/linkname.h"
-#include "node/netlink.h"
+#include "host/linkname.h"
+#include "host/netlink.h"
 #include "tool.h"
 
 static void link_ignore(const struct nlmsghdr *m, void *context)

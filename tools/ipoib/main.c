@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "node/netroute.h"
+#include "host/route.h"
 #include "tool.h"
 
 enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2, TOOL_MTU = 2044, TOOL_LINK_S = 10 };
@@ -183,8 +183,8 @@ static void tool_neighbour(void *arg, const u8 ip[16], const struct ipoib_hw *hw
 
 static int tool_next_hop(void *arg, const u8 to[16], u8 next[16])
 {
-	struct node_route route;
-	int err = node_route_find(to, NULL, tool.ifindex, &route);
+	struct host_route route;
+	int err = host_route_find(to, NULL, tool.ifindex, &route);
 
 	(void)arg;
 	if (err == 0)

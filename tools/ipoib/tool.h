@@ -43,7 +43,7 @@ int link_up(u32 ifindex);
 int link_no_ipv6_addresses(u32 ifindex);
 int link_add_address(u32 ifindex, const struct ipoib_prefix *a);
 int link_del_address(u32 ifindex, const struct ipoib_prefix *a);
-/* Has the kernel keep that the address is at the GID, for whoever asks it (node_neighbour_find);
+/* Has the kernel keep that the address is at the GID, for whoever asks it (host_neighbour_find);
  * NULL: has it forget. */
 int link_neighbour(u32 ifindex, const u8 ip[16], const u8 *gid);
 

@@ -11,24 +11,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "node/netlink.h"
+#include "host/netlink.h"
 #include "tool.h"
 
 enum { WATCH_BUFFER = 32768, WATCH_READS = 64 };
 
 int watch_open(void)
 {
-	struct sockaddr_nl addr = { .nl_family = AF_NETLINK,
-				    .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR |
-						 RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE |
-						 RTMGRP_IPV6_ROUTE };
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
-
-	if (fd >= 0 && bind(fd, (const void *)&addr, sizeof(addr)) != 0) {
-		close(fd);
-		return -errno;
-	}
-	return fd < 0 ? -errno : fd;
+	return netlink_watch(RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR |
+			     RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE);
 }
 
 static void watch_take_link(const struct nlmsghdr *m, struct watch_news *out)

@@ -45,7 +45,7 @@ static int resolve_take_port(struct cma_id *id, enum rdma_port_space ps,
 static int resolve_absent(const union ib_gid *gid, const struct sockaddr *addr)
 {
 	u32 ifindex;
-	int err = node_address_find(gid->raw, addr_scope(addr), &ifindex);
+	int err = host_address_find(gid->raw, addr_scope(addr), &ifindex);
 
 	return err == 0 ? -ENODEV : err;
 }
