@@ -85,9 +85,14 @@ function(av_kit name)
 endfunction()
 
 function(av_room room)
-  cmake_parse_arguments(ARG "PROGRAM" "" "USES" ${ARGN}) # PROGRAM: runs in a program of ours only, on a stack of the usual size
+  # PROGRAM: runs in a program of ours only, on a stack of the usual size. PARTS: folders of the room, which are no rooms of their own.
+  cmake_parse_arguments(ARG "PROGRAM" "" "PARTS;USES" ${ARGN})
   av_room_target(${room} target)
-  file(GLOB all CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.c)
+  set(folders ${CMAKE_SOURCE_DIR}/src/${room}/*.c)
+  foreach(part ${ARG_PARTS})
+    list(APPEND folders ${CMAKE_SOURCE_DIR}/src/${room}/${part}/*.c)
+  endforeach()
+  file(GLOB all CONFIGURE_DEPENDS ${folders})
   set(sources ${all})
   list(FILTER sources EXCLUDE REGEX "_test\\.c$")
   set(tests ${all})

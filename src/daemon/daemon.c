@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "daemon/daemon_priv.h"
 #include "daemon/estate.h"
-#include "daemon/fabricd.h"
+#include "daemon/fabric/fabricd.h"
 #include "daemon/stranger.h"
 #include "host/watch.h"
 #include "node/spawn.h"

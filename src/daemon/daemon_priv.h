@@ -8,15 +8,14 @@
  *   heir.c     passes the node on to its successor
  *   service.c  finds a packet's service       serve_*.c   one service each
  *   devices.c  devices and ports              config.c    GUID, GIDs, MTU and link of a device
- *   host.c     the host's addresses           watch.c     their changes
  *   udp.c      addresses and UDP sockets      udp_program.c  steers datagrams to processes
  *   qp1.c      datagrams to and from QP1      route.c     those that no process' socket gets
- *   estate.c   sends the wills of the dead
- *   keeper.c   keeps sockets for the next node
- *   fabricd.c  an InfiniBand fabric           madchannel.c  MADs of processes on its hosts
- *                                 madhold.c   requests that wait for a listener
+ *   estate.c   sends the wills of the dead    keeper.c    keeps sockets for the next node
  *   slots.c    the QPN space                  pairs.c     pairs of processes
- *   folder.c   the node's folder              sysfs.c, device_file.c  its files
+ *   folder.c   the node's folder              device_file.c  its files
+ *
+ *   fabric/    the InfiniBand fabric that the node carries (fabric/fabricd.h), and the trees that
+ *              stand for its hosts' /sys (fabric/sysfs.h)
  */
 #ifndef DAEMON_DAEMON_PRIV_H
 #define DAEMON_DAEMON_PRIV_H

@@ -15,7 +15,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "daemon/daemon_priv.h"
-#include "daemon/sysfs.h"
+#include "daemon/fabric/sysfs.h"
 
 enum {
 	/* seconds between attempts at an address or port that could not be had */

@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cm/message/message.h"
-#include "daemon/fabricd.h"
+#include "daemon/fabric/fabricd.h"
 #include "daemon/qp1.h"
 #include "node/steer.h"
 #include "wire/roce.h"

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "daemon/fabricd.h"
+#include "daemon/fabric/fabricd.h"
 
 /* An event that waits. */
 struct proc_event {

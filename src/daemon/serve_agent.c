@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "node/agent.h"
-#include "daemon/fabricd.h"
+#include "daemon/fabric/fabricd.h"
 #include "daemon/service.h"
 
 /* So long a new node waits for the agents of processes that it has not heard of: a process that is

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "daemon/service.h"
-#include "daemon/smd.h"
+#include "daemon/fabric/smd.h"
 
 /* ---- processes ------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/fabricd.h"
+#include "daemon/fabric/fabricd.h"
 #include "daemon/service.h"
 
 /* A free entry, or NULL. */

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "daemon/fabricd.h"
+#include "daemon/fabric/fabricd.h"
 #include "daemon/service.h"
 
 static int serve_slot_take(struct request *r)

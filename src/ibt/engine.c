@@ -6,21 +6,21 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "ibt/absent.h"
-#include "ibt/ack.h"
+#include "ibt/receive/absent.h"
+#include "ibt/receive/ack.h"
 #include "ibt/block.h"
-#include "ibt/cnp.h"
-#include "ibt/completer.h"
-#include "ibt/loss.h"
+#include "ibt/lossy/cnp.h"
+#include "ibt/send/completer.h"
+#include "ibt/lossy/loss.h"
 #include "ibt/qp.h"
-#include "ibt/quick.h"
-#include "ibt/migrate.h"
-#include "ibt/proxy.h"
-#include "ibt/responder.h"
-#include "ibt/retry.h"
+#include "ibt/send/quick.h"
+#include "ibt/migrate/migrate.h"
+#include "ibt/xrc/proxy.h"
+#include "ibt/receive/responder.h"
+#include "ibt/lossy/retry.h"
 #include "ibt/sched.h"
 #include "ibt/table.h"
-#include "ibt/ud.h"
+#include "ibt/send/ud.h"
 
 enum {
 	ENGINE_TIMER_EVERY = 16, /* polls between looks at the clock, if any timer is armed */

@@ -4,6 +4,16 @@
  * It works in libibverbs' layout and knows memory (mem), completions (queue) and packets (path.h);
  * no socket, no clock of its own, no process. One instance per adapter. Locks: a queue pair's
  * sq_lock, then its rq_lock; CQ and SRQ locks are leaves.
+ *
+ * Here lies what every role stands on: the engine, its queue pairs and their table, what is
+ * runnable and what waits for room; traits.c has all that the transport types differ in.
+ *
+ *     send/   requester and completer: from a post to the completion of the request
+ *  receive/   responder: from a packet to the completion of the receive, and its answers
+ *    lossy/   the requester over a path that loses packets: window, retransmission, rate
+ *  migrate/   a second path to the peer
+ *      xrc/   XRC targets, whose requests another process executes
+ *   tagged/   tag-matching SRQs
  */
 #ifndef IBT_IBT_H
 #define IBT_IBT_H

@@ -6,11 +6,11 @@
 
 #include "ibt/instance.h"
 #include "ibt/psn.h"
-#include "ibt/requester_state.h"
-#include "ibt/responder_state.h"
-#include "ibt/srq.h"
+#include "ibt/send/requester_state.h"
+#include "ibt/receive/responder_state.h"
+#include "ibt/receive/srq.h"
 #include "ibt/traits.h"
-#include "ibt/wqe.h"
+#include "ibt/send/wqe.h"
 
 enum { IBT_DEFAULT_PKEY = 0xffff, PKEY_BASE_MASK = 0x7fff, PKEY_FULL_MEMBER = 0x8000 };
 /* Of qp->takes, instead of a type: an alternate path counts (mig.h); the port is down. */

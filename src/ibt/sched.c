@@ -9,14 +9,14 @@
  * Runs:  the thread that posts, receives or runs timers
  * Locks:  sq_lock; none between two queue pairs
  */
-#include "ibt/finish.h"
-#include "ibt/mig.h"
-#include "ibt/rate.h"
-#include "ibt/requester.h"
-#include "ibt/retry.h"
+#include "ibt/send/finish.h"
+#include "ibt/migrate/mig.h"
+#include "ibt/lossy/rate.h"
+#include "ibt/send/requester.h"
+#include "ibt/lossy/retry.h"
 #include "ibt/sched.h"
-#include "ibt/timeout.h"
-#include "ibt/tm_rndv.h"
+#include "ibt/send/timeout.h"
+#include "ibt/tagged/tm_rndv.h"
 
 enum { SCHED_TURNS = 4096 }; /* in one call */
 

@@ -2,7 +2,7 @@
 #ifndef IBT_SCHED_H
 #define IBT_SCHED_H
 
-#include "ibt/window.h"
+#include "ibt/lossy/window.h"
 
 /* Runs the requester now; the mark is taken off. */
 void sched_run(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock);

@@ -40,7 +40,7 @@ enum pkt_opcode {
 	/* RoCEv2's congestion notification, BTH opcode 0x81: for whoever sends to `dqpn`'s peer */
 	PKT_CNP,
 	/* no wire form: an XRC target's process begins, or ends, to hand requests to the process of
-	 * an SRQ (ibt/hand.h) */
+	 * an SRQ (ibt/xrc/hand.h) */
 	PKT_HAND_OPEN = 26,
 	PKT_HAND_CLOSE = 27,
 	/* IBA vol 1, A19 (memory placement extensions). Both are answered by an empty READ

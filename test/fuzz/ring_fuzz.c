@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "bed.h"
-#include "ibt/hand.h"
+#include "ibt/xrc/hand.h"
 #include "path/shm/shm_priv.h"
 
 enum { STEPS = 64 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ibt/wqe.h"
+#include "ibt/send/wqe.h"
 #include "model.h"
 
 typedef unsigned long long ull;

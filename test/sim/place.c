@@ -4,7 +4,7 @@
  * ends when what was written before it is in the peer's memory.
  * In: cells of the peer    Out: operands, and what is wrong with them    Spec: IBA vol 1, A19
  */
-#include "ibt/wqe.h"
+#include "ibt/send/wqe.h"
 #include "model.h"
 
 enum { PLACE_BYTES = 8, PLACE_FAULT_PERCENT = 8 };

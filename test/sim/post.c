@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ibt/wqe.h"
+#include "ibt/send/wqe.h"
 #include "model.h"
 
 struct sim_ah {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "ibt/wqe.h"
+#include "ibt/send/wqe.h"
 #include "model.h"
 
 static const char *const trace_packets[PKT_OPCODES] = {

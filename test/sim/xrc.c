@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "ibt/wqe.h"
+#include "ibt/send/wqe.h"
 #include "model.h"
 
 #define XRC_OTHER_DOMAIN (IBT_XRC_SHARED | 2)

@@ -16,7 +16,7 @@
 
 #include "driver/soft/pace.h"
 #include "driver/soft/soft.h"
-#include "ibt/wqe.h"
+#include "ibt/send/wqe.h"
 #include "wire/ether.h"
 
 enum {

@@ -1,0 +1,155 @@
+/* sysfs.c: writes the tree that stands for /sys.
+ * In:    the configuration             Out: files under FOLDER/sys, each replaced in one step
+ * Runs:  the daemon's only thread      Locks: none
+ */
+#include "daemon/fabric/sysfs_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct sysfs_text sysfs_device[] = {
+	{ "node_type", "1: CA\n" },	   { "node_desc", "anyverbs software RoCE adapter\n" },
+	{ "fw_ver", "1.0.0\n" },	   { "hw_rev", "0x1\n" },
+	{ "hca_type", "anyverbs-roce\n" }, { "board_id", "anyverbs\n" },
+};
+
+static const struct sysfs_text sysfs_port[] = {
+	{ "rate", "100 Gb/sec (4X EDR)\n" },
+	{ "lid", "0x0\n" },
+	{ "lid_mask_count", "0\n" },
+	{ "sm_lid", "0x0\n" },
+	{ "sm_sl", "0\n" },
+	{ "cap_mask", "0x04010000\n" },
+	{ "link_layer", "Ethernet\n" },
+	{ "pkeys/0", "0xffff\n" },
+};
+
+/* Counters of errors on a physical link, which stay 0 here. Counters of traffic are left out: each
+ * process has its own (`anyverbs status`). */
+static const char *const sysfs_counters[] = {
+	"VL15_dropped",
+	"excessive_buffer_overrun_errors",
+	"link_error_recovery",
+	"local_link_integrity_errors",
+	"port_rcv_constraint_errors",
+	"port_rcv_remote_physical_errors",
+	"port_rcv_switch_relay_errors",
+	"port_xmit_constraint_errors",
+	"port_xmit_wait",
+	"symbol_error",
+};
+
+/* Writes gids/N for every entry of the table; gid_attrs only for those in use, since the kernel
+ * refuses to read the others. */
+static void sysfs_put_gid(struct sysfs *s, int i, const struct node_gid *g)
+{
+	static const u8 empty[16];
+	char path[64];
+
+	sysfs_put_gid_text(s, i, g->gid);
+	for (int attr = 0; attr < 2; attr++) {
+		char full[256];
+
+		snprintf(path, sizeof(path), "gid_attrs/%s/%d", attr == 0 ? "types" : "ndevs", i);
+		snprintf(full, sizeof(full), "%s/%s", s->base, path);
+		if (memcmp(g->gid, empty, 16) == 0 || (attr == 1 && g->ifname[0] == '\0'))
+			folder_delete(s->folder, full);
+		else
+			sysfs_put(s, path, "%s\n", attr == 0 ? "RoCE v2" : g->ifname);
+	}
+}
+
+static void sysfs_write_port(struct sysfs *s, const struct node_config *c)
+{
+	char path[64];
+
+	sysfs_make(s, "gids");
+	sysfs_make(s, "pkeys");
+	sysfs_make(s, "gid_attrs/types");
+	sysfs_make(s, "gid_attrs/ndevs");
+	sysfs_make(s, "counters");
+	sysfs_make(s, "hw_counters");
+	sysfs_put(s, "state", "%s\n", c->port_up ? "4: ACTIVE" : "1: DOWN");
+	sysfs_put(s, "phys_state", "%s\n", c->port_up ? "5: LinkUp" : "3: Disabled");
+	sysfs_put_table(s, sysfs_port, ARRAY_LEN(sysfs_port));
+	for (int i = 0; i < NODE_GIDS; i++)
+		sysfs_put_gid(s, i, &c->gids[i]);
+	for (size_t i = 0; i < ARRAY_LEN(sysfs_counters); i++) {
+		snprintf(path, sizeof(path), "counters/%s", sysfs_counters[i]);
+		sysfs_put(s, path, "0\n");
+	}
+	sysfs_put(s, "counters/link_downed", "%u\n", c->port_downs);
+}
+
+static void sysfs_write_device(struct sysfs *s, const struct node_config *c)
+{
+	char path[128];
+
+	sysfs_put_machine(s);
+	sysfs_put_guid(s, "node_guid", c->node_guid);
+	sysfs_put_guid(s, "sys_image_guid", c->node_guid);
+	sysfs_put_table(s, sysfs_device, ARRAY_LEN(sysfs_device));
+	snprintf(path, sizeof(path), "device/infiniband/%s", c->device);
+	sysfs_make(s, path);
+	snprintf(path, sizeof(path), "device/infiniband_verbs/%s", c->dev_path);
+	sysfs_make(s, path);
+	for (int i = 0; i < NODE_GIDS; i++) {
+		if (c->gids[i].ifname[0] == '\0')
+			continue;
+		snprintf(path, sizeof(path), "device/net/%s", c->gids[i].ifname);
+		sysfs_make(s, path);
+	}
+}
+
+/* uverbsN and umadN: numbers as the kernel counts them. */
+static void sysfs_write_files(struct sysfs *s, const struct node_config *c)
+{
+	unsigned number = 0;
+
+	(void)sscanf(c->dev_path, "uverbs%2u", &number);
+	snprintf(s->base, sizeof(s->base), "sys/class/infiniband_verbs/%s", c->dev_path);
+	sysfs_make(s, "device");
+	sysfs_put_numbers(s, SYSFS_UVERBS_MINOR + number, c->device, 0);
+	sysfs_put(s, "abi_version", "1\n");
+	snprintf(s->base, sizeof(s->base), "sys/class/infiniband_mad/umad%u", number);
+	sysfs_make(s, "device");
+	sysfs_put_numbers(s, SYSFS_UMAD_MINOR + number, c->device, 1);
+	snprintf(s->base, sizeof(s->base), "sys");
+	sysfs_put_versions(s);
+	/* the counterpart of /dev/infiniband: device files only */
+	sysfs_make(s, "dev/infiniband");
+	snprintf(s->base, sizeof(s->base), "sys/dev/infiniband");
+	sysfs_put(s, c->dev_path, "%s", "");
+}
+
+int sysfs_write(const struct folder *f, const struct node_config *c)
+{
+	struct sysfs s = { .folder = f };
+
+	if (f->fd < 0)
+		return 0;
+	snprintf(s.base, sizeof(s.base), "sys/class/infiniband/%s", c->device);
+	sysfs_write_device(&s, c);
+	snprintf(s.base, sizeof(s.base), "sys/class/infiniband/%s/ports/1", c->device);
+	sysfs_write_port(&s, c);
+	sysfs_write_files(&s, c);
+	return s.err;
+}
+
+void sysfs_remove(const struct folder *f, const struct node_config *c)
+{
+	unsigned number = 0;
+	char path[128];
+
+	if (f->fd < 0)
+		return;
+	snprintf(path, sizeof(path), "sys/class/infiniband/%s", c->device);
+	folder_remove_tree(f, path);
+	snprintf(path, sizeof(path), "sys/class/infiniband_verbs/%s", c->dev_path);
+	folder_remove_tree(f, path);
+	(void)sscanf(c->dev_path, "uverbs%2u", &number);
+	snprintf(path, sizeof(path), "sys/class/infiniband_mad/umad%u", number);
+	folder_remove_tree(f, path);
+	snprintf(path, sizeof(path), "sys/dev/infiniband/%s", c->dev_path);
+	folder_delete(f, path);
+}
