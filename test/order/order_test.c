@@ -1,4 +1,4 @@
-/* order_test.c: pairs of barriers of ARCHITECTURE.md, in the real code, in every order that memory
+/* order_test.c: pairs of barriers of docs/locking.md, in the real code, in every order that memory
  * may show (memory.h). The first tests are of the explorer: without what a pair has, it must see
  * it.
  */
