@@ -7,7 +7,7 @@
  * A fault that is not ours meets the program's disposition as the kernel would have applied it: the
  * handler sets the default action and the instruction runs again, so that a core shows the right
  * place. Without the
- * preloaded shim (tools/preload/signal.c) a handler that the program installs after ours replaces
+ * preloaded shim (shim/devices/signal.c) a handler that the program installs after ours replaces
  * it.
  */
 #include <dlfcn.h>

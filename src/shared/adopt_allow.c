@@ -27,7 +27,7 @@ enum {
  * while it is registered; a file's pages are not zeroed. Sanitizers have such allocators, too. */
 static bool allow_malloc(void)
 {
-	/* under tools/born another allocator may lie behind this one */
+	/* under shim/born another allocator may lie behind this one */
 	void *(*behind)(void) = (void *(*)(void))dlsym(RTLD_DEFAULT, "anyverbs_next_malloc");
 	void *allocator = behind != NULL ? behind() : dlsym(RTLD_DEFAULT, "malloc");
 	const char *name;

@@ -1,6 +1,6 @@
 /* born.c: the arena of born memory: allocates its pages, frees them, and maps them.
  *
- * In: requests of tools/born, in place of malloc and mmap    Out: maps of the file
+ * In: requests of shim/born, in place of malloc and mmap    Out: maps of the file
  * Runs: any thread    Locks: born.lock; the file itself is adopt.lock's, and there for good
  *
  * Free pages are mapped to nothing (PROT_NONE), so that a stray access faults as it would anywhere,

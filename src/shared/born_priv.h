@@ -62,7 +62,7 @@ void *born_pointer(u64 page);
 u64 born_page(u64 addr);
 bool born_is_shared(void);
 bool born_is_retired(void);
-/* Begins a section in which maps of this thread go past tools/born. */
+/* Begins a section in which maps of this thread go past shim/born. */
 bool born_enter(void) ACQUIRE(&born.lock);
 void born_leave(bool before) RELEASE(&born.lock);
 

@@ -23,7 +23,7 @@
 
 enum { PAGE = 4096, THREADS = 8, ROUNDS = 100, FORKS = 6, SHORTEST = 16, LONGEST = 60 };
 
-/* In place of tools/born's: adoption asks whose blocks the short ones are, and trusts the C
+/* In place of shim/born's: adoption asks whose blocks the short ones are, and trusts the C
  * library's only. Here a sanitizer's may be in front of them, which does not matter to the
  * arena. */
 AV_EXPORT void *anyverbs_next_malloc(void);

@@ -5,7 +5,7 @@
  *
  *   adopted  A registration moves its pages into the file, at the same address, and its end moves
  *            them back. The application notices neither.
- *   born     With tools/born under malloc and mmap, long blocks and plain maps are of the file from
+ *   born     With shim/born under malloc and mmap, long blocks and plain maps are of the file from
  *            the beginning, so that a registration need not move them, whatever threads there are.
  *   own      Buffers that the stack's libraries allocate for themselves are of the file from the
  *            beginning, in every process.
@@ -20,7 +20,7 @@
  * refused memory stays as it was. The first fork ends sharing, for good, but for own memory.
  *
  * Callers: the verbs that register memory (adopt_enter to adopt_enter_all), the seat of the process
- * (adopt_show, adopt_engine_*), path/shm for peers' files (adopt_file, adopt_is_file), tools/born
+ * (adopt_show, adopt_engine_*), path/shm for peers' files (adopt_file, adopt_is_file), shim/born
  * (born_*), the software adapters for the doors (own_*). Functions may block, bounded, unless their
  * block says otherwise. None is called from a signal handler. Locks: adopt.lock,
  * adopt_engine_lock, born.lock (docs/locking.md).

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../tools/preload/redirect.h"
+#include "../../shim/devices/redirect.h"
 #include "base/vma.h"
 #include "input.h"
 #include "node/address.h"

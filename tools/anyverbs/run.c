@@ -20,7 +20,7 @@
 #define AV_DOORS_BESIDE "../lib/anyverbs"
 #endif
 #define RUN_DOOR "libibverbs.so.1"
-#define RUN_PRELOAD "libanyverbs-preload-libasan.so" /* a link: tools/preload/CMakeLists.txt */
+#define RUN_PRELOAD "libanyverbs-preload-libasan.so" /* a link: shim/devices/CMakeLists.txt */
 #define RUN_BORN "libanyverbs-born.so"
 #define RUN_RSOCKETS "libanyverbs-rsockets.so"
 

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/compiler.h"
+
 enum redirect_kind {
 	REDIRECT_SYSFS,  /* something under /sys/class/infiniband*: `path` is its counterpart */
 	REDIRECT_FOLDER, /* /dev/infiniband itself */
@@ -17,7 +19,7 @@ struct redirect {
 	unsigned major, minor; /* REDIRECT_NODE: the kernel's numbers */
 	bool read_only; /* of /sys, which takes no write and no new file, from root neither */
 	char path[PATH_MAX];
-};
+} OWNED_BY(the caller);
 
 /* The quick test that every call passes: reads a few characters only. */
 bool redirect_is_ours(const char *path);

@@ -43,7 +43,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#include "../preload/next.h"
+#include "../next.h"
 #include "base/compiler.h"
 #include "base/fd.h"
 #include "base/fork.h"
@@ -70,7 +70,7 @@ struct rcalls {
 	int (*setsockopt)(int s, int level, int name, const void *value, socklen_t size);
 	int (*getsockopt)(int s, int level, int name, void *value, socklen_t *size);
 	int (*fcntl)(int s, int command, ...);
-};
+} FIXED;
 
 extern struct rcalls rcalls;
 /* Loads librdmacm.so.1 on the first call. False: it cannot be had, and all stays TCP. */
@@ -91,7 +91,7 @@ enum { FD_LIMIT = 65536 }; /* descriptors from here on stay TCP */
 struct address {
 	struct sockaddr_storage store;
 	socklen_t size; /* 0: not known */
-};
+} OWNED_BY(the sock);
 
 struct option {
 	struct option *next;
@@ -99,13 +99,13 @@ struct option {
 	int given; /* SO_SNDBUF, SO_RCVBUF: what the program said; the kernel's answer is another */
 	socklen_t size;
 	u8 value[];
-};
+} OWNED_BY(option.lock);
 
 /* Connections of a listener that the program has not accepted yet. */
 struct accepted {
 	struct list_head node;
 	int rfd;
-};
+} OWNED_BY(service.lock);
 
 struct sock {
 	u32 refs ATOMIC_ONLY;	 /* the table's, and one of each call; 0: in the pool */
@@ -118,26 +118,31 @@ struct sock {
 	u8 et_reported ATOMIC_ONLY; /* some edge-triggered entry has reported IN (1), OUT (4) */
 	/* KERNEL: where a child asks for its parent's connection; -1: it need not, or has */
 	int ask ATOMIC_ONLY;
-	u32 slots;	       /* descriptors; table.lock */
-	int domain;
-	int rfd;	       /* the rsocket; -1: none */
-	int far;	       /* DIRECT: the other end of the pair */
+	u32 slots OWNED_BY(table.lock); /* descriptors */
+	int domain FIXED;
+	/* The rsocket; -1: none. DIRECT: fixed. Listeners: set by the thread whose exchange of
+	 * tried_ms has won, and withdrawn by the service thread behind service.lock. */
+	int rfd OWNED_BY(the connection or the listener);
+	int far FIXED; /* DIRECT: the other end of the pair */
 	int timeout_ms[2] ATOMIC_ONLY; /* SO_RCVTIMEO, SO_SNDTIMEO; 0: none */
-	struct address local, peer; /* DIRECT, KERNEL: fixed; FRESH: what bind() gave */
-	struct option *options; /* option.c's lock */
-	struct list_head items; /* epoll.c's lock */
+	/* DIRECT, KERNEL: fixed. FRESH: what the program's bind() gave */
+	struct address local OWNED_BY(the calls of the program);
+	struct address peer OWNED_BY(the calls of the program);
+	struct option *options OWNED_BY(option.lock);
+	struct list_head items OWNED_BY(epoll.lock);
 	/* listeners */
-	struct list_head accepted; /* service.lock */
-	struct list_head service;  /* service.lock: in the service's list */
+	struct list_head accepted OWNED_BY(service.lock);
+	struct list_head service OWNED_BY(service.lock); /* in the service's list */
 	/* an eventfd, readable while `accepted` has one; -1: no rsocket */
-	int bell;
+	int bell FIXED;
 	u8 taking ATOMIC_ONLY;	   /* the service accepts: a client may know already */
 	bool wanted ATOMIC_ONLY;   /* this process has waited for it or accepted */
-	bool withdraw;		   /* service.lock: the service shall close the rsocket */
-	u64 tried_ms;		   /* when the port was tried last */
-	int backlog;
-	bool begun; /* the service thread: clients of `rfd` are connected before it asks */
-	struct sock *free;	   /* table.lock: the next in the pool */
+	bool withdraw OWNED_BY(service.lock); /* the service shall close the rsocket */
+	u64 tried_ms ATOMIC_ONLY;	      /* when the port was tried last */
+	int backlog OWNED_BY(the calls of the program);
+	/* clients of `rfd` are connected before it asks */
+	bool begun OWNED_BY(the service thread);
+	struct sock *free OWNED_BY(table.lock); /* the next in the pool */
 };
 
 /* The table's. The process that has written it; another one is a child of vfork. */
@@ -202,7 +207,7 @@ void cancel_restore(void);
 struct call {
 	struct sock *s; /* held; NULL: none of ours */
 	bool deferred;
-};
+} OWNED_BY(the caller);
 #define CALL struct call CLEANUP(call_end)
 
 /* One without a sock, which may come later. */
@@ -304,7 +309,7 @@ struct wait_entry {
 	struct sock *sock; /* what fds[i] stands for, held; NULL: the kernel's own */
 	short want;	   /* events of the program */
 	short mute;	   /* and those that it shall not be told of */
-};
+} OWNED_BY(the caller);
 
 /* One wait for descriptors of all kinds. A descriptor has one entry, a listener two, an epoll one
  * and those of its items. */
@@ -317,7 +322,7 @@ struct wait {
 	int most_ms; /* a wait is not longer than this; -1: no limit */
 	struct pollfd small_fds[WAIT_SMALL];
 	struct wait_entry small_entries[WAIT_SMALL];
-};
+} OWNED_BY(the caller);
 
 void wait_begin(struct wait *w);
 /* Adds what stands for `fd`, wanting `events`. The index of the first entry, -1: no memory. */

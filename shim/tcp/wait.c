@@ -192,7 +192,7 @@ struct wait_signals {
 	sigset_t old;
 	struct wait *w;
 	int fd, at; /* the signalfd, and its entry; -1: none */
-};
+} OWNED_BY(the caller);
 
 static void wait_signals_end(struct wait_signals *m)
 {
@@ -310,7 +310,7 @@ struct poll_state {
 	struct wait w;
 	u32 *at; /* `small`, or malloc'ed */
 	u32 small[WAIT_SMALL + 1];
-};
+} OWNED_BY(the caller);
 
 static void poll_end(struct poll_state *p)
 {

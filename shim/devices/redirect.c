@@ -22,7 +22,7 @@ static const struct redirect_device {
 	const char *prefix, *folder;
 	unsigned major, minor;
 	bool numbered;
-} redirect_devices[] = {
+} FIXED redirect_devices[] = {
 	{ "uverbs", "class/infiniband_verbs", 231, 192, true },
 	{ "umad", "class/infiniband_mad", 231, 0, true },
 	{ "issm", "class/infiniband_mad", 231, 64, true },

@@ -8,9 +8,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "rsockets.h"
 
 static struct {
@@ -167,10 +167,7 @@ FORK_TAKES(FORK_SHIM_TABLE, &table.lock, .child = table_child);
 
 u64 now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+	return clock_now_ns() / 1000000;
 }
 
 /* A fault of the program's own instructions, never what ends a wait. */

@@ -27,20 +27,20 @@ struct flow {
 	bool ended;	 /* nothing comes any more */
 	bool closed;	 /* and the other end knows */
 	u8 *data;
-};
+} OWNED_BY(the service thread);
 
 struct relay {
 	struct list_head node;
 	struct sock *s;
 	struct flow in, out; /* from the rsocket to the pair, and back */
-};
+} OWNED_BY(the service thread);
 
 static struct {
 	struct lock lock;
 	struct list_head listeners GUARDED_BY(lock);
 	struct list_head given GUARDED_BY(lock); /* relays that the thread has not seen */
 	bool running GUARDED_BY(lock);
-	int wake; /* an eventfd, as long as the thread runs */
+	int wake FIXED; /* an eventfd; set before the thread runs */
 	struct list_head relays OWNED_BY(the service thread);
 } service = { .listeners = LIST_HEAD_INIT(service.listeners),
 	      .given = LIST_HEAD_INIT(service.given),

@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "next.h"
+#include "../next.h"
 
 enum { SIGNALS = 65, KEPT_SEGV = 1, KEPT_BUS = 2 };
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/sysfile.h"
-#include "next.h"
+#include "../next.h"
 #include "redirect.h"
 
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout for stat and stat64");

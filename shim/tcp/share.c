@@ -22,10 +22,11 @@ enum { SHARE_WAIT_MS = 1000 }; /* an owner that is stopped does not answer */
 
 /* A pair of datagram sockets: children ask at `out`, the owner's service thread hears at `in`. */
 static struct {
-	struct lock lock;
-	int in, out;	  /* -1: none; made once, under the lock */
-	struct stat made; /* of `out`: a child may close it, and its number become another's */
-	int parent; /* in a child: its parent's `out` */
+	struct lock lock ONE_AT_A_TIME; /* the pair is made once, then shown by `in` */
+	int in ATOMIC_ONLY;		/* -1: none */
+	int out FIXED;
+	struct stat made FIXED; /* of `out`: a child may close it, and its number be another's */
+	int parent FIXED;	/* in a child: its parent's `out` */
 } share = { .in = -1, .out = -1, .parent = -1 };
 
 int share_fd(void)
@@ -40,7 +41,7 @@ void share_prepare(void)
 	if (share_fd() >= 0 || !table_has(SOCK_DIRECT) || !service_begin())
 		return;
 	lock_acquire(&share.lock);
-	if (share.in < 0 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0) {
+	if (share_fd() < 0 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0) {
 		share.out = fd_own(pair[1]);
 		(void)fstat(share.out, &share.made);
 		__atomic_store_n(&share.in, fd_own(pair[0]), __ATOMIC_RELEASE);
@@ -74,7 +75,7 @@ struct question {
 		struct cmsghdr head;
 		u8 bytes[CMSG_SPACE(sizeof(int))];
 	} control;
-};
+} OWNED_BY(the caller);
 
 static void question_begin(struct question *q)
 {

@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "base/process_test.h"
 
 enum { PAGE = 4096, LONG = 1 << 20 };
@@ -27,7 +28,7 @@ enum { PAGE = 4096, LONG = 1 << 20 };
 struct map {
 	bool there, shared, ours;
 	char prot[5];
-};
+} OWNED_BY(the caller);
 
 static inline struct map map_of(const void *p)
 {

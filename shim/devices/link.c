@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/sysfile.h"
-#include "next.h"
+#include "../next.h"
 #include "redirect.h"
 
 /* What _FORTIFY_SOURCE turns them into. */

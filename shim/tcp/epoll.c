@@ -30,7 +30,7 @@ NEXT_SLOT(write);
 enum { EP_DEPTH = 5, EP_KINDS = 0xffff, EP_LISTENERS = 16, EP_WANT_MS = 100 };
 
 struct ep {
-	u32 refs;	/* epoll.lock, as all here: the table's, and waits' */
+	u32 refs;	/* the table's, and waits' */
 	u32 slots;	/* descriptors */
 	u32 count;	/* items */
 	u32 waiting;	/* waits under way */
@@ -38,7 +38,7 @@ struct ep {
 	int wake;	/* an eventfd in the kernel's epoll: what it waits for has changed */
 	u64 wanted_ms;	/* when listeners were looked at last */
 	struct list_head items;
-};
+} OWNED_BY(epoll.lock);
 
 struct item {
 	struct list_head in_ep;
@@ -53,10 +53,10 @@ struct item {
 	u32 events;
 	short reported; /* EPOLLET */
 	epoll_data_t data;
-};
+} OWNED_BY(epoll.lock);
 
 static struct {
-	struct lock lock;
+	struct lock lock ONE_AT_A_TIME; /* every struct ep and struct item */
 } epoll;
 
 struct ep *ep_table[FD_LIMIT];
@@ -377,7 +377,7 @@ AV_EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 struct look {
 	struct item *item; /* held */
 	u32 at, end;	   /* entries of the wait */
-};
+} OWNED_BY(the caller);
 
 static int ep_add_entries(struct ep *e, struct wait *w, struct look *looks, u32 *count, int depth);
 
@@ -412,8 +412,8 @@ static int ep_add_entries(struct ep *e, struct wait *w, struct look *looks, u32 
 static void ep_want(int fd)
 {
 	struct {
-		struct sock *s;
-		int fd;
+		struct sock *s OWNED_BY(the caller);
+		int fd OWNED_BY(the caller);
 	} found[EP_LISTENERS];
 	u32 count = 0;
 	u64 now = now_ms();
@@ -525,7 +525,7 @@ struct ep_sleep {
 	struct wait w;
 	struct look *looks;
 	u32 count; /* of looks whose items are held */
-};
+} OWNED_BY(the caller);
 
 static void ep_sleep_end(struct ep_sleep *p)
 {

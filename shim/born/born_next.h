@@ -2,7 +2,7 @@
 #ifndef BORN_NEXT_H
 #define BORN_NEXT_H
 
-#include "../preload/next.h"
+#include "../next.h"
 #include "shared/shared.h"
 
 /* The bounds of the arena; 0, 0: none. Set by the constructor (begin.c). */

@@ -7,7 +7,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "next.h"
+#include "../next.h"
 #include "redirect.h"
 
 NEXT_SLOT(getxattr);

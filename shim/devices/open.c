@@ -15,7 +15,7 @@
 
 #include "base/sysfile.h"
 #include "issm.h"
-#include "next.h"
+#include "../next.h"
 #include "redirect.h"
 
 /* What _FORTIFY_SOURCE turns open() into. */

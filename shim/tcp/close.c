@@ -289,7 +289,7 @@ static void fork_sock(struct sock *s)
 	s->far = s->rfd = s->bell = -1;
 	__atomic_store_n(&s->wanted, false, __ATOMIC_RELEASE);
 	s->withdraw = false;
-	s->tried_ms = 0;
+	__atomic_store_n(&s->tried_ms, 0, __ATOMIC_RELAXED);
 	list_init(&s->accepted);
 	list_init(&s->service);
 	if (sock_kind(s) == SOCK_DIRECT) {

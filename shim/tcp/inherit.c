@@ -54,26 +54,32 @@ static bool inherit_as_six(const struct address *a, struct sockaddr_in6 *six)
 	return true;
 }
 
-static char *inherit_print(char *at, const struct sockaddr_in6 *six)
+enum { INHERIT_DIGITS = 2 * 16 + 4 }; /* of an address and its port */
+
+static void inherit_print(char out[INHERIT_DIGITS + 1], const struct sockaddr_in6 *six)
 {
 	for (int i = 0; i < 16; i++)
-		at += sprintf(at, "%02x", six->sin6_addr.s6_addr[i]);
-	return at + sprintf(at, "%04x", ntohs(six->sin6_port));
+		snprintf(out + 2 * i, 3, "%02x", six->sin6_addr.s6_addr[i]);
+	snprintf(out + 2 * 16, 5, "%04x", ntohs(six->sin6_port));
 }
 
 void inherit_name(int far, const struct sock *s)
 {
 	struct sockaddr_un name = { .sun_family = AF_UNIX };
 	struct sockaddr_in6 local, peer;
-	char *at = name.sun_path + 1;
+	char here[INHERIT_DIGITS + 1], there[INHERIT_DIGITS + 1];
+	int n;
 
 	if (!inherit_as_six(&s->local, &local) || !inherit_as_six(&s->peer, &peer))
 		return;
-	at += sprintf(at, INHERIT_MARK "%c%08x%08x", s->domain == AF_INET6 ? '6' : '4',
-		      (unsigned)getpid(), peer.sin6_scope_id);
-	at = inherit_print(inherit_print(at, &local), &peer);
+	inherit_print(here, &local);
+	inherit_print(there, &peer);
+	n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, INHERIT_MARK "%c%08x%08x%s%s",
+		     s->domain == AF_INET6 ? '6' : '4', (unsigned)getpid(), peer.sin6_scope_id,
+		     here, there);
 	/* without a name the addresses are not known there, and that is all */
-	(void)NEXT(bind)(far, (void *)&name, (socklen_t)(at - (char *)&name));
+	(void)NEXT(bind)(far, (void *)&name,
+			 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n));
 }
 
 /* So many hexadecimal digits. False: others are among them. */

@@ -33,7 +33,7 @@ static void select_put(fd_set *set, int fd, bool on)
 struct sets {
 	int count;
 	fd_set *in, *out, *except;
-};
+} OWNED_BY(the caller);
 
 static short select_events(const struct sets *sets, int fd)
 {

@@ -23,13 +23,15 @@ NEXT_SLOT(dup3);
 
 enum { CONNECT_MS = 1000, SILENT_MS = 60000, SILENT_HOSTS = 64 };
 
+struct silent_host {
+	u8 address[16];
+	u64 until_ms;
+} OWNED_BY(silent.lock);
+
 /* Hosts that do not answer. */
 static struct {
 	struct lock lock;
-	struct {
-		u8 address[16];
-		u64 until_ms;
-	} hosts[SILENT_HOSTS] GUARDED_BY(lock);
+	struct silent_host hosts[SILENT_HOSTS] GUARDED_BY(lock);
 	u32 next GUARDED_BY(lock);
 } silent;
 FORK_TAKES(FORK_SHIM_SILENT, &silent.lock);
