@@ -15,7 +15,7 @@
 #include <time.h>
 
 enum { ROUNDS = 1000, BLOCKS = 5, DEPTH = 128, RECVS = 64, BYTES = 1000, RARELY = 64 };
-enum { BUSY_MOST = 64 };
+enum { BUSY_MAX = 64 };
 
 static const struct kind {
 	const char *name;
@@ -194,7 +194,7 @@ int main(int argc, char **argv)
 	int busy = argc > 1 ? atoi(argv[1]) : 0, ends[2];
 	double us[KINDS][BLOCKS + 1], median[KINDS];
 
-	need(busy >= 0 && busy <= BUSY_MOST, "so many busy processes");
+	need(busy >= 0 && busy <= BUSY_MAX, "so many busy processes");
 	need(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "a pair of sockets");
 	for (int i = 0; i < busy; i++)
 		if (spawn() == 0)

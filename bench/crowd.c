@@ -20,8 +20,8 @@
 #include "client.h"
 
 enum {
-	CROWD_MOST = 1000,
-	WINDOW = 16,	      /* receive requests of a queue pair */
+	CROWD_MAX = 1000,
+	WINDOW = 16, /* receive requests of a queue pair */
 	BARRIER_BYTES = 8,
 	POLLS = 20000,
 	PINGS = 20000,
@@ -42,7 +42,7 @@ struct shared {
 	struct {
 		union ibv_gid gid;
 		uint16_t lid;
-	} at[CROWD_MOST];
+	} at[CROWD_MAX];
 	uint32_t qpn[]; /* count * count: [of][to] */
 };
 static struct shared *shared;
@@ -50,7 +50,7 @@ static struct shared *shared;
 struct member {
 	struct client c;
 	int rank;
-	struct ibv_qp *qp[CROWD_MOST];
+	struct ibv_qp *qp[CROWD_MAX];
 	struct ibv_mr *mr;
 	char *out, *in; /* a large message each; `in` also holds the window of small ones */
 	int sent, received; /* completions not yet waited for */
@@ -400,13 +400,13 @@ static void usage(void)
 		"usage: crowd [-m MESSAGES] [-s BYTES] [-l BYTES] COUNT\n"
 		"2 to %d processes; MESSAGES of BYTES to each other one, then a large one of "
 		"BYTES\n",
-		CROWD_MOST);
+		CROWD_MAX);
 	exit(2);
 }
 
 int main(int argc, char **argv)
 {
-	static pid_t pids[CROWD_MOST];
+	static pid_t pids[CROWD_MAX];
 	size_t bytes;
 	bool good;
 	int c;
@@ -422,7 +422,7 @@ int main(int argc, char **argv)
 			usage();
 	}
 	count = optind < argc ? atoi(argv[optind]) : 0;
-	if (count < 2 || count > CROWD_MOST || messages < 0 || small_bytes < BARRIER_BYTES ||
+	if (count < 2 || count > CROWD_MAX || messages < 0 || small_bytes < BARRIER_BYTES ||
 	    large_bytes < BARRIER_BYTES)
 		usage();
 	bytes = sizeof(*shared) + sizeof(uint32_t) * (size_t)count * (size_t)count;

@@ -12,7 +12,7 @@ endif()
 # its own, for programs whose TCP port is always the same. The longest tests begin first, so that none of them runs alone at the end.
 set(AV_LONGEST_TESTS # a regex may have nine groups
     "^node/(address|opensm|attach|hostile|top|ipoib|groups|command)_test|^rdmacm/(flood|stream|death)|^sim/(hundred|streams)|^pages/"
-    "^unit/(house/(again|bench|budget|cage)|queue/cq_schedule_test|mem/copy_test|engine/(dead|hand)|rsockets/shim)"
+    "^unit/(house/(again|bench|budget|cage)|queue/cq_schedule_test|mem/copy_test|engine/(dead|forward)|rsockets/shim)"
     "^verbs/(agents|devices|retry|port)/|^contract/(breach|(peer|verbs)/wire)$")
 function(add_test)
   set(words)

@@ -135,7 +135,7 @@ static struct ib_wq **table_list(const struct ibv_context *context,
 }
 
 /* The largest table that is read: a driver has its own limit. */
-enum { TABLE_LOG_MOST = 16 };
+enum { TABLE_LOG_MAX = 16 };
 
 struct ibv_rwq_ind_table *wq_create_table(struct ibv_context *context,
 					  struct ibv_rwq_ind_table_init_attr *init)
@@ -145,7 +145,7 @@ struct ibv_rwq_ind_table *wq_create_table(struct ibv_context *context,
 	struct door_table *table;
 	int error = -EINVAL;
 
-	if (init->comp_mask || !init->ind_tbl || init->log_ind_tbl_size > TABLE_LOG_MOST)
+	if (init->comp_mask || !init->ind_tbl || init->log_ind_tbl_size > TABLE_LOG_MAX)
 		return door_null(-EINVAL);
 	ib.ind_tbl = table_list(context, init, &error);
 	if (!ib.ind_tbl)

@@ -31,8 +31,8 @@ enum { OPTION_BYTES = 256, PEEK_BYTES = 65536 };
 
 /* A variable that holds any option. */
 #define OPTION_ROOM(name)                                                                          \
-	_Alignas(struct option) u8 name##_room[sizeof(struct option) + OPTION_BYTES];              \
-	struct option *name = (struct option *)name##_room
+	_Alignas(struct sock_option) u8 name##_room[sizeof(struct sock_option) + OPTION_BYTES];    \
+	struct sock_option *name = (struct sock_option *)name##_room
 
 static struct {
 	struct lock lock;
@@ -65,9 +65,9 @@ static int option_default(int domain)
 	return option_default(domain);
 }
 
-static struct option *option_find(const struct sock *s, int level, int name)
+static struct sock_option *option_find(const struct sock *s, int level, int name)
 {
-	struct option *o = s->options;
+	struct sock_option *o = s->options;
 
 	while (o != NULL && (o->level != level || o->name != name))
 		o = o->next;
@@ -78,14 +78,14 @@ static struct option *option_find(const struct sock *s, int level, int name)
 static void option_keep(struct sock *s, int level, int name, int given, const void *value,
 			socklen_t size)
 {
-	struct option *o;
+	struct sock_option *o;
 
 	lock_acquire(&option.lock);
 	o = option_find(s, level, name);
 	if (o == NULL) {
 		o = malloc(sizeof(*o) + OPTION_BYTES);
 		if (o != NULL) {
-			*o = (struct option){ s->options, level, name, 0, 0 };
+			*o = (struct sock_option){ s->options, level, name, 0, 0 };
 			s->options = o;
 		}
 	}
@@ -100,7 +100,7 @@ static void option_keep(struct sock *s, int level, int name, int given, const vo
 void option_free(struct sock *s)
 {
 	while (s->options != NULL) {
-		struct option *o = s->options;
+		struct sock_option *o = s->options;
 
 		s->options = o->next;
 		free(o);
@@ -118,9 +118,9 @@ static bool option_is_rdma(int level, int name)
 }
 
 /* A copy of the i-th option. False: there are no more. */
-static bool option_copy(const struct sock *s, u32 i, struct option *out)
+static bool option_copy(const struct sock *s, u32 i, struct sock_option *out)
 {
-	struct option *o;
+	struct sock_option *o;
 
 	lock_acquire(&option.lock);
 	for (o = s->options; o != NULL && i > 0; i--)
@@ -240,7 +240,7 @@ AV_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen
 /* What was set, else false. */
 static bool option_kept(const struct sock *s, int level, int name, void *value, socklen_t *size)
 {
-	struct option *o;
+	struct sock_option *o;
 
 	lock_acquire(&option.lock);
 	o = option_find(s, level, name);

@@ -93,8 +93,8 @@ struct address {
 	socklen_t size; /* 0: not known */
 } OWNED_BY(the sock);
 
-struct option {
-	struct option *next;
+struct sock_option {
+	struct sock_option *next;
 	int level, name;
 	int given; /* SO_SNDBUF, SO_RCVBUF: what the program said; the kernel's answer is another */
 	socklen_t size;
@@ -128,7 +128,7 @@ struct sock {
 	/* DIRECT, KERNEL: fixed. FRESH: what the program's bind() gave */
 	struct address local OWNED_BY(the calls of the program);
 	struct address peer OWNED_BY(the calls of the program);
-	struct option *options OWNED_BY(option.lock);
+	struct sock_option *options OWNED_BY(option.lock);
 	struct list_head items OWNED_BY(epoll.lock);
 	/* listeners */
 	struct list_head accepted OWNED_BY(service.lock);

@@ -22,7 +22,7 @@ NEXT_SLOT(shutdown);
 enum { RELAY_BYTES = 65536, SERVICE_YOUNG_MS = 500 };
 
 /* One direction of a relayed connection. */
-struct flow {
+struct relay_flow {
 	size_t from, to; /* of `data`, what is still to be written */
 	bool ended;	 /* nothing comes any more */
 	bool closed;	 /* and the other end knows */
@@ -32,7 +32,7 @@ struct flow {
 struct relay {
 	struct list_head node;
 	struct sock *s;
-	struct flow in, out; /* from the rsocket to the pair, and back */
+	struct relay_flow in, out; /* from the rsocket to the pair, and back */
 } OWNED_BY(the service thread);
 
 static struct {
@@ -158,7 +158,7 @@ static void listener_end(struct sock *s)
 
 /* ---- relays ---- */
 
-static void flow_fill(struct flow *f, ssize_t got)
+static void flow_fill(struct relay_flow *f, ssize_t got)
 {
 	if (got > 0) {
 		f->from = 0;
@@ -168,7 +168,7 @@ static void flow_fill(struct flow *f, ssize_t got)
 	}
 }
 
-static void flow_drain(struct flow *f, ssize_t put)
+static void flow_drain(struct relay_flow *f, ssize_t put)
 {
 	if (put > 0)
 		f->from += (size_t)put;
@@ -176,7 +176,7 @@ static void flow_drain(struct flow *f, ssize_t put)
 		f->ended = true, f->from = f->to;
 }
 
-static bool flow_empty(const struct flow *f)
+static bool flow_empty(const struct relay_flow *f)
 {
 	return f->from == f->to;
 }

@@ -11,19 +11,19 @@
 
 /* The size of each structure in its first release. */
 enum {
-	CQ_ATTR_LEAST = offsetof(struct ib_cq_init_attr, comp_vector) + sizeof(int),
-	SRQ_ATTR_LEAST = offsetof(struct ib_srq_init_attr_ex, max_ops) + sizeof(u32),
-	QP_ATTR_LEAST = offsetof(struct ib_qp_init_attr_ex, base) + sizeof(struct ib_qp_init_attr),
-	OPS_LEAST = offsetof(struct ib_device_ops, query_clock) + sizeof(void *),
+	CQ_ATTR_MIN = offsetof(struct ib_cq_init_attr, comp_vector) + sizeof(int),
+	SRQ_ATTR_MIN = offsetof(struct ib_srq_init_attr_ex, max_ops) + sizeof(u32),
+	QP_ATTR_MIN = offsetof(struct ib_qp_init_attr_ex, base) + sizeof(struct ib_qp_init_attr),
+	OPS_MIN = offsetof(struct ib_device_ops, query_clock) + sizeof(void *),
 };
 
 /* The sizes of later releases. */
 enum {
-	DEVICE_ATTR_LEAST = offsetof(struct ib_device_attr_ex, cq_caps) + sizeof(struct ib_cq_caps),
+	DEVICE_ATTR_MIN = offsetof(struct ib_device_attr_ex, cq_caps) + sizeof(struct ib_cq_caps),
 	OPS_WITH_SRQ_OPS = offsetof(struct ib_device_ops, post_srq_ops) + sizeof(void *),
 	OPS_WITH_XRC = offsetof(struct ib_device_ops, close_xrcd) + sizeof(void *),
 	OPS_WITH_WQ = offsetof(struct ib_device_ops, destroy_rwq_ind_table) + sizeof(void *),
-	XRCD_ATTR_LEAST = sizeof(struct ib_xrcd_init_attr),
+	XRCD_ATTR_MIN = sizeof(struct ib_xrcd_init_attr),
 };
 
 /* The doors hand on lists as they are. */
@@ -81,8 +81,8 @@ int ib_set_device_ops(struct ib_device *device, const struct ib_device_ops *ops)
 {
 	struct ib_device_core *core;
 
-	if (ops->size < OPS_LEAST || ops->cq_attr_size < CQ_ATTR_LEAST ||
-	    ops->srq_attr_size < SRQ_ATTR_LEAST || ops->qp_attr_size < QP_ATTR_LEAST)
+	if (ops->size < OPS_MIN || ops->cq_attr_size < CQ_ATTR_MIN ||
+	    ops->srq_attr_size < SRQ_ATTR_MIN || ops->qp_attr_size < QP_ATTR_MIN)
 		return -EINVAL;
 	core = core_device_make_core(device);
 	if (!core)
@@ -103,7 +103,7 @@ int ib_query_device_ex(struct ib_device *device, struct ib_device_attr_ex *attr)
 	u32 size = attr->size;
 	int err;
 
-	if (size < DEVICE_ATTR_LEAST)
+	if (size < DEVICE_ATTR_MIN)
 		return -EINVAL;
 	err = ib_query_device(device, &own.base);
 	if (!err && ops->query_device)
@@ -120,7 +120,7 @@ int ib_query_device_ex(struct ib_device *device, struct ib_device_attr_ex *attr)
 
 int extended_take_cq_attr(struct ib_cq_init_attr *own, const struct ib_cq_init_attr *theirs)
 {
-	return attr_take(own, sizeof(*own), theirs, theirs->size, CQ_ATTR_LEAST);
+	return attr_take(own, sizeof(*own), theirs, theirs->size, CQ_ATTR_MIN);
 }
 
 struct ib_cq *extended_create_cq(struct ib_device *device, const struct ib_cq_init_attr *attr)
@@ -129,7 +129,7 @@ struct ib_cq *extended_create_cq(struct ib_device *device, const struct ib_cq_in
 
 	if (ops->create_cq && !attr_exceeds(attr, sizeof(*attr), ops->cq_attr_size))
 		return DRIVER_CALL(ops->create_cq(device, attr));
-	if (attr->flags || attr_exceeds(attr, sizeof(*attr), CQ_ATTR_LEAST))
+	if (attr->flags || attr_exceeds(attr, sizeof(*attr), CQ_ATTR_MIN))
 		return ERR_PTR(-EOPNOTSUPP);
 	return DRIVER_CALL(device->create_cq(device, attr->cqe, attr->comp_vector));
 }
@@ -205,7 +205,7 @@ struct ib_xrcd *ib_open_xrcd(struct ib_device *device, const struct ib_xrcd_init
 {
 	struct ib_xrcd_init_attr own;
 	struct ib_xrcd *xrcd;
-	int err = attr_take(&own, sizeof(own), attr, attr->size, XRCD_ATTR_LEAST);
+	int err = attr_take(&own, sizeof(own), attr, attr->size, XRCD_ATTR_MIN);
 
 	if (err)
 		return ERR_PTR(err);
@@ -295,7 +295,7 @@ struct ib_srq *ib_create_srq_ex(struct ib_pd *pd, struct ib_srq_init_attr_ex *in
 {
 	struct ib_srq_init_attr_ex own;
 	struct ib_srq *srq;
-	int err = attr_take(&own, sizeof(own), init, init->size, SRQ_ATTR_LEAST);
+	int err = attr_take(&own, sizeof(own), init, init->size, SRQ_ATTR_MIN);
 
 	if (!err)
 		err = core_srq_check_attr(pd, &own);
@@ -354,12 +354,12 @@ struct ib_qp *extended_create_qp(struct ib_device *device, struct ib_pd *pd,
 
 	if (ops->create_qp && !attr_exceeds(own, sizeof(*own), ops->qp_attr_size))
 		return DRIVER_CALL(ops->create_qp(pd, own));
-	if (own->create_flags || attr_exceeds(own, sizeof(*own), QP_ATTR_LEAST))
+	if (own->create_flags || attr_exceeds(own, sizeof(*own), QP_ATTR_MIN))
 		return ERR_PTR(-EOPNOTSUPP);
 	return pd ? DRIVER_CALL(device->create_qp(pd, &own->base)) : ERR_PTR(-EOPNOTSUPP);
 }
 
 int extended_take_qp_attr(struct ib_qp_init_attr_ex *own, const struct ib_qp_init_attr_ex *theirs)
 {
-	return attr_take(own, sizeof(*own), theirs, theirs->size, QP_ATTR_LEAST);
+	return attr_take(own, sizeof(*own), theirs, theirs->size, QP_ATTR_MIN);
 }

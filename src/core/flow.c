@@ -4,7 +4,7 @@
 #include "core/core_priv.h"
 
 enum {
-	FLOW_ATTR_LEAST = sizeof(struct ib_flow_attr),
+	FLOW_ATTR_MIN = sizeof(struct ib_flow_attr),
 	FLOW_FLAGS = IB_FLOW_ATTR_FLAGS_DONT_TRAP | IB_FLOW_ATTR_FLAGS_EGRESS,
 };
 
@@ -55,7 +55,7 @@ struct ib_flow *ib_create_flow(struct ib_qp *qp, const struct ib_flow_attr *attr
 	struct ib_counters *counters;
 	struct ib_flow_attr own;
 	struct ib_flow *flow;
-	int err = extended_take_attr(&own, sizeof(own), attr, attr->size, FLOW_ATTR_LEAST);
+	int err = extended_take_attr(&own, sizeof(own), attr, attr->size, FLOW_ATTR_MIN);
 
 	if (!err && !ops->create_flow)
 		err = -EOPNOTSUPP;

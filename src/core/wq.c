@@ -7,10 +7,10 @@
 #include "core/core_priv.h"
 
 enum {
-	WQ_ATTR_LEAST = sizeof(struct ib_wq_init_attr),
-	WQ_MODIFY_LEAST = sizeof(struct ib_wq_attr),
-	WQ_TABLE_LEAST = sizeof(struct ib_rwq_ind_table_init_attr),
-	WQ_TABLE_LOG_MOST = 16, /* beyond what any driver takes */
+	WQ_ATTR_MIN = sizeof(struct ib_wq_init_attr),
+	WQ_MODIFY_MIN = sizeof(struct ib_wq_attr),
+	WQ_TABLE_MIN = sizeof(struct ib_rwq_ind_table_init_attr),
+	WQ_TABLE_LOG_MAX = 16, /* beyond what any driver takes */
 };
 
 /* ---- work queues ----------------------------------------------------------------------------- */
@@ -28,7 +28,7 @@ struct ib_wq *ib_create_wq(struct ib_pd *pd, struct ib_wq_init_attr *init)
 {
 	struct ib_wq_init_attr own;
 	struct ib_wq *wq;
-	int err = extended_take_attr(&own, sizeof(own), init, init->size, WQ_ATTR_LEAST);
+	int err = extended_take_attr(&own, sizeof(own), init, init->size, WQ_ATTR_MIN);
 
 	if (!err)
 		err = core_wq_check(pd, &own);
@@ -75,7 +75,7 @@ static int core_wq_check_move(const struct ib_wq *wq, const struct ib_wq_attr *a
 int ib_modify_wq(struct ib_wq *wq, const struct ib_wq_attr *attr, u32 mask)
 {
 	struct ib_wq_attr own;
-	int err = extended_take_attr(&own, sizeof(own), attr, attr->size, WQ_MODIFY_LEAST);
+	int err = extended_take_attr(&own, sizeof(own), attr, attr->size, WQ_MODIFY_MIN);
 
 	if (!err)
 		err = core_wq_check_move(wq, &own, mask);
@@ -137,11 +137,11 @@ ib_create_rwq_ind_table(struct ib_device *device, const struct ib_rwq_ind_table_
 	struct ib_rwq_ind_table_init_attr own;
 	struct ib_rwq_ind_table *table;
 	struct ib_wq **list;
-	int err = extended_take_attr(&own, sizeof(own), init, init->size, WQ_TABLE_LEAST);
+	int err = extended_take_attr(&own, sizeof(own), init, init->size, WQ_TABLE_MIN);
 
 	if (!err && !extended_has_wq(device))
 		err = -EOPNOTSUPP;
-	if (!err && (own.log_ind_tbl_size > WQ_TABLE_LOG_MOST || !own.ind_tbl))
+	if (!err && (own.log_ind_tbl_size > WQ_TABLE_LOG_MAX || !own.ind_tbl))
 		err = -EINVAL;
 	if (err)
 		return ERR_PTR(err);

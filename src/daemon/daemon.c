@@ -21,7 +21,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "daemon/daemon_priv.h"
-#include "daemon/estate.h"
+#include "daemon/wills.h"
 #include "daemon/fabric/fabricd.h"
 #include "daemon/stranger.h"
 #include "host/watch.h"
@@ -187,7 +187,7 @@ static int daemon_listen_at_name(struct daemon *d)
  * connections see this process. */
 static bool daemon_inherit(struct daemon *d, int fd)
 {
-	struct loop_source *at = d->options.heir ? heir_listener(d, fd) : NULL;
+	struct loop_source *at = d->options.successor ? succession_listener(d, fd) : NULL;
 
 	return at != NULL && daemon_listen_with(d, at, fd) == 0;
 }
@@ -317,7 +317,7 @@ static u64 daemon_idle_end(const struct daemon *d)
 static bool daemon_idle(const struct daemon *d, u64 now)
 {
 	return d->attached == 0 && d->recorder == NULL && d->fabric == NULL &&
-	       list_empty(&d->estates) && d->options.idle_ns != UINT64_MAX &&
+	       list_empty(&d->wills) && d->options.idle_ns != UINT64_MAX &&
 	       now >= daemon_idle_end(d);
 }
 
@@ -338,10 +338,10 @@ static void daemon_tick(struct daemon *d)
 		daemon_end_silent(d, now);
 	if (d->blocked_count > 0)
 		daemon_retry_events(d);
-	if (d->notice->incomplete != 0)
+	if (d->directory->incomplete != 0)
 		route_show(d);
 	route_run(d, now);
-	estate_run(d, now);
+	wills_run(d, now);
 	fabricd_run(d, now);
 	if (daemon_idle(d, now))
 		daemon_stop(d, "idle");
@@ -351,14 +351,14 @@ static void daemon_tick(struct daemon *d)
 static u64 daemon_next_ns(const struct daemon *d, u64 now)
 {
 	u64 next = MIN(MIN(d->look_again_ns, fabricd_next_ns(d)),
-		       MIN(estate_next_ns(d), route_next_ns(d)));
+		       MIN(wills_next_ns(d), route_next_ns(d)));
 
 	/* a process that has not come back may die unseen */
-	if (d->blocked_count > 0 || !d->listening || d->notice->incomplete != 0)
+	if (d->blocked_count > 0 || !d->listening || d->directory->incomplete != 0)
 		next = MIN(next, now + DAEMON_TICK_MS * NS_PER_MS);
 	if (d->proc_count > d->attached)
 		next = MIN(next, now + NS_PER_S);
-	if (d->attached == 0 && d->fabric == NULL && list_empty(&d->estates) &&
+	if (d->attached == 0 && d->fabric == NULL && list_empty(&d->wills) &&
 	    d->options.idle_ns != UINT64_MAX)
 		next = MIN(next, daemon_idle_end(d));
 	return next;
@@ -414,7 +414,7 @@ static int daemon_prepare(struct daemon *d)
 {
 	int err = -ESTALE;
 
-	if (d->options.heir)
+	if (d->options.successor)
 		err = folder_inherit(&d->folder, 4, d->options.scope, d->options.node);
 	if (err < 0)
 		err = folder_open(&d->folder, d->options.scope, d->options.node);
@@ -432,16 +432,16 @@ static int daemon_prepare(struct daemon *d)
 	}
 	if (err < 0)
 		return err;
-	d->notice = notice_create(&d->notice_fd, &err);
-	if (d->notice == NULL) {
+	d->directory = directory_create(&d->notice_fd, &err);
+	if (d->directory == NULL) {
 		slots_close(&d->slots);
 		return err;
 	}
 	err = daemon_udp_init(&d->udp, &d->loop);
-	d->udp.stray = route_datagram;
-	d->udp.stray_arg = d;
+	d->udp.to_qp1 = route_datagram;
+	d->udp.to_qp1_arg = d;
 	if (err < 0) {
-		notice_unmap(d->notice);
+		directory_unmap(d->directory);
 		slots_close(&d->slots);
 		return err;
 	}
@@ -456,31 +456,31 @@ static int daemon_prepare(struct daemon *d)
 
 static void daemon_finish(struct daemon *d)
 {
-	int heir = heir_detach(d);
+	int successor = succession_detach(d);
 
 	d->ending = true;
-	fabricd_down(d, heir >= 0);
+	fabricd_down(d, successor >= 0);
 	/* while this daemon holds the name: the next daemon of this node uses the same folder */
-	if (heir < 0)
+	if (successor < 0)
 		folder_remove(&d->folder);
-	/* at once, so that new clients start another node; an heir gets one socket */
-	if (heir < 0 || d->listener.fd >= 0)
+	/* at once, so that new clients start another node; a successor gets one socket */
+	if (successor < 0 || d->listener.fd >= 0)
 		daemon_close_listener(d, &d->inner);
-	if (heir < 0)
+	if (successor < 0)
 		daemon_close_listener(d, &d->listener);
 	if (d->addresses.fd >= 0)
 		close(d->addresses.fd);
 	list_for_each_safe(p, &d->procs, struct proc, node)
 		proc_drop(p, "the node ends");
-	estate_clear(d);
+	wills_clear(d);
 	route_clear(d);
 	pairs_clear(&d->pairs);
 	daemon_udp_destroy(&d->udp);
-	notice_unmap(d->notice);
+	directory_unmap(d->directory);
 	close(d->notice_fd);
 	slots_close(&d->slots);
-	if (heir >= 0) {
-		heir_pass(d, heir);
+	if (successor >= 0) {
+		succession_pass(d, successor);
 		daemon_close_listener(d, &d->listener);
 		daemon_close_listener(d, &d->inner);
 	}
@@ -519,7 +519,7 @@ int daemon_run(const struct daemon_options *o)
 	signal(SIGPIPE, SIG_IGN);
 	d->options = *o;
 	list_init(&d->procs);
-	list_init(&d->estates);
+	list_init(&d->wills);
 	capture_init(&d->capture);
 	list_init(&d->held);
 	d->spare_fd = -1;

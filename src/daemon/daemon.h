@@ -12,7 +12,7 @@ struct daemon_options {
 	u64 rest_ns;  /* time for which a slot rests before it is reused */
 	bool spawned; /* started by a library: messages go to a file in the folder */
 	/* descriptors 3 and 4 are the listening socket and the locked folder of the node before */
-	bool heir;
+	bool successor;
 	enum place_scope scope; /* whose processes it serves */
 } OWNED_BY(the daemon);
 

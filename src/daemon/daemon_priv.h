@@ -5,12 +5,12 @@
  *
  *   daemon.c   start, main loop, end          proc.c      connections, life and death of processes
  *   loop.c     the epoll loop                 events.c    unsolicited messages
- *   heir.c     passes the node on to its successor
+ *   succession.c  passes the node on to its successor
  *   service.c  finds a packet's service       serve_*.c   one service each
  *   devices.c  devices and ports              config.c    GUID, GIDs, MTU and link of a device
  *   udp.c      addresses and UDP sockets      udp_program.c  steers datagrams to processes
  *   qp1.c      datagrams to and from QP1      route.c     those that no process' socket gets
- *   estate.c   sends the wills of the dead    keeper.c    keeps sockets for the next node
+ *   wills.c    sends the wills of the dead    fdstore.c   keeps sockets for the next node
  *   slots.c    the QPN space                  pairs.c     pairs of processes
  *   folder.c   the node's folder              device_file.c  its files
  *
@@ -31,7 +31,7 @@
 #include "daemon/slots.h"
 #include "daemon/udp.h"
 #include "node/message.h"
-#include "node/notice.h"
+#include "node/directory.h"
 
 enum {
 	DAEMON_PROCS = 4096,  /* connections at once */
@@ -44,7 +44,7 @@ enum {
 
 enum proc_kind { PROC_SILENT, PROC_ATTACHED, PROC_TOOL };
 
-/* A device's state beyond the notice board. */
+/* A device's state beyond the directory. */
 struct device {
 	u64 id; /* 0: no device has this index */
 	char name[NODE_DEVICE_NAME];
@@ -72,7 +72,7 @@ struct daemon {
 	struct slots slots;
 	struct pairs pairs;
 	struct udp_addresses udp;
-	struct notice *notice;
+	struct directory *directory;
 	int notice_fd;
 	struct list_head procs; /* struct proc */
 	u32 proc_count, attached, blocked_count;
@@ -85,12 +85,12 @@ struct daemon {
 	bool served;	   /* some process has been attached */
 	int spare_fd;	   /* given up for a connection that no other descriptor is left for; -1 */
 	/* the connection that has asked for the listening socket, to start the successor; NULL */
-	struct proc *heir;
-	u32 heir_serial;       /* of its request */
+	struct proc *successor;
+	u32 succession_serial; /* of its request */
 	struct list_head held; /* route.c's requests that wait for a listener */
 	u32 held_count;
-	struct list_head estates; /* struct estate */
-	u32 estate_wills;	  /* in all of them */
+	struct list_head wills;	  /* struct wills */
+	u32 wills_count;	  /* in all of them */
 	struct proc *recorder;	  /* the process whose memory file all record into; NULL: none */
 	int capture_fd;
 	struct capture capture; /* that memory file, for what the node itself takes and sends */
@@ -162,12 +162,12 @@ bool service_handle(struct proc *p, const union proto_request *q, struct message
 
 /* ---- route.c ---- */
 
-/* udp_addresses.stray: passes a datagram to QP1 to its process, or answers it if nobody will.
+/* udp_addresses.to_qp1: passes a datagram to QP1 to its process, or answers it if nobody will.
  * `arg`: the daemon. False: it is lost. */
 bool route_datagram(void *arg, const struct node_mad *mad);
 /* Tells whether listeners and agents may exist that this node does not know yet. */
 bool route_is_incomplete(struct daemon *d);
-/* Shows on the notice board whether that is so. */
+/* Shows on the directory whether that is so. */
 void route_show(struct daemon *d);
 /* Somebody listens from now on: requests that have waited for it go there. */
 void route_listening(struct daemon *d);
@@ -204,21 +204,21 @@ void devices_set_port(struct daemon *d, u32 index, bool up);
 int devices_add(struct daemon *d, const char *name);
 int devices_remove(struct daemon *d, const char *name);
 
-/* ---- heir.c ---- */
+/* ---- succession.c ---- */
 
 /* Tells where the listening socket belongs that the node before has passed on: &d->listener or
  * &d->inner; NULL: it is none. */
-struct loop_source *heir_listener(struct daemon *d, int fd);
+struct loop_source *succession_listener(struct daemon *d, int fd);
 /* Has the node end for a successor that this connection's process starts. A negative errno as of
  * struct proto_succeed. */
-int heir_promise(struct daemon *d, struct proc *p, u32 serial, u64 limit);
+int succession_promise(struct daemon *d, struct proc *p, u32 serial, u64 limit);
 /* The connection ends: nothing is passed on through it. */
-void heir_forget(struct daemon *d, const struct proc *p);
-/* Takes the socket of the connection out of the daemon's tables; -1: there is no heir. */
-int heir_detach(struct daemon *d);
+void succession_forget(struct daemon *d, const struct proc *p);
+/* Takes the socket of the connection out of the daemon's tables; -1: there is no successor. */
+int succession_detach(struct daemon *d);
 /* The end of the node, when all else is closed: passes the listening socket and the folder on.
  * Closes `fd`. */
-void heir_pass(struct daemon *d, int fd);
+void succession_pass(struct daemon *d, int fd);
 
 /* ---- daemon.c ---- */
 

@@ -1,7 +1,7 @@
 /* devices.c: the node's devices and the state of their ports; which node shows the host's
  * addresses.
  * In:    the host's addresses and links, ANYVERBS_DEVICES, ANYVERBS_ADDR, requests of tools
- * Out:   the notice board, sysfs trees, UDP sockets, the file for the next node
+ * Out:   the directory, sysfs trees, UDP sockets, the file for the next node
  * Runs:  the daemon's only thread
  * Locks: none
  */
@@ -25,7 +25,7 @@ enum {
 /* Returns the board's entry of a device; id 0: no device has the index. */
 static struct node_config *devices_shown(struct daemon *d, u32 index)
 {
-	return &d->notice->devices[index];
+	return &d->directory->devices[index];
 }
 
 int devices_find(struct daemon *d, const char name[NODE_DEVICE_NAME])
@@ -42,7 +42,7 @@ u64 devices_of_gid(const struct daemon *d, const u8 gid[16])
 	static const u8 link_local[8] = { 0xfe, 0x80 }, empty[16];
 
 	for (u32 i = 0; i < NODE_DEVICES && memcmp(gid, empty, sizeof(empty)) != 0; i++) {
-		const struct node_config *c = &d->notice->devices[i];
+		const struct node_config *c = &d->directory->devices[i];
 		u64 guid = htobe64(c->node_guid);
 
 		if (c->id == 0)
@@ -191,9 +191,9 @@ static void devices_leave_file(struct daemon *d)
 static void devices_publish(struct daemon *d, u32 index, const struct node_config *c)
 {
 	(void)sysfs_write(&d->folder, c);
-	notice_write_begin(d->notice);
+	directory_write_begin(d->directory);
 	*devices_shown(d, index) = *c;
-	notice_write_end(d->notice);
+	directory_write_end(d->directory);
 }
 
 void devices_set_port(struct daemon *d, u32 index, bool up)
@@ -276,9 +276,9 @@ static int devices_show(struct daemon *d, u32 index, struct node_config *c)
 
 	c->port_up = devices_port_state(&d->devices[index]);
 	err = devices_make_tree(d, index, c);
-	notice_write_begin(d->notice);
+	directory_write_begin(d->directory);
 	*devices_shown(d, index) = *c;
-	notice_write_end(d->notice);
+	directory_write_end(d->directory);
 	return err;
 }
 
@@ -287,9 +287,9 @@ static void devices_leave(struct daemon *d, u32 index)
 	struct node_config gone = *devices_shown(d, index);
 
 	d->devices[index].id = 0;
-	notice_write_begin(d->notice);
+	directory_write_begin(d->directory);
 	memset(devices_shown(d, index), 0, sizeof(gone));
-	notice_write_end(d->notice);
+	directory_write_end(d->directory);
 	if (gone.id != 0)
 		sysfs_remove(&d->folder, &gone);
 }

@@ -1,6 +1,6 @@
 /* events.c: the events sockets. Events that find no room wait here, bounded, until the process
  * reads.
- * In:    pairs made and ended, changes of the notice board      Out: packets to processes
+ * In:    pairs made and ended, changes of the directory      Out: packets to processes
  * Runs:  the daemon's only thread                               Locks: none
  */
 #include <errno.h>

@@ -14,7 +14,7 @@
 
 #include "cm/message/message.h"
 #include "daemon/daemon_priv.h"
-#include "daemon/estate.h"
+#include "daemon/wills.h"
 #include "daemon/qp1.h"
 #include "node/udp_socket.h"
 
@@ -39,7 +39,7 @@ static inline int other_host_setup(void **state)
 	(void)state;
 	d = calloc(1, sizeof(*d));
 	list_init(&d->procs);
-	list_init(&d->estates);
+	list_init(&d->wills);
 	list_init(&d->held);
 	d->folder.fd = d->listener.fd = d->inner.fd = d->addresses.fd = d->capture_fd = -1;
 	make_address(ours, 1);
@@ -47,11 +47,11 @@ static inline int other_host_setup(void **state)
 	if (loop_init(&d->loop) < 0 || slots_open(&d->slots, -1, 0) < 0 ||
 	    daemon_udp_init(&d->udp, &d->loop) < 0)
 		return -1;
-	d->notice = notice_create(&d->notice_fd, &err);
-	d->notice->devices[0].id = 1;
-	memcpy(d->notice->devices[0].gids[1].gid, ours, 16);
-	d->udp.stray = route_datagram;
-	d->udp.stray_arg = d;
+	d->directory = directory_create(&d->notice_fd, &err);
+	d->directory->devices[0].id = 1;
+	memcpy(d->directory->devices[0].gids[1].gid, ours, 16);
+	d->udp.to_qp1 = route_datagram;
+	d->udp.to_qp1_arg = d;
 	daemon_udp_look_begin(&d->udp);
 	assert_true(daemon_udp_want(&d->udp, ours, 1));
 	assert_true(daemon_udp_look_end(&d->udp));
@@ -63,10 +63,10 @@ static inline int other_host_teardown(void **state)
 {
 	(void)state;
 	close(host);
-	estate_clear(d);
+	wills_clear(d);
 	route_clear(d);
 	daemon_udp_destroy(&d->udp);
-	notice_unmap(d->notice);
+	directory_unmap(d->directory);
 	close(d->notice_fd);
 	slots_close(&d->slots);
 	loop_destroy(&d->loop);

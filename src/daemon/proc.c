@@ -65,7 +65,7 @@ void proc_drop(struct proc *p, const char *why)
 	log_debug("node", "process %llu (pid %d, %.16s): %s", (unsigned long long)p->process,
 		  (int)p->pid, p->who.command, why);
 	service_release(p);
-	heir_forget(d, p);
+	succession_forget(d, p);
 	if (p->kind == PROC_ATTACHED && !d->ending)
 		proc_detach(p);
 	event_discard(p);

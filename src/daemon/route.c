@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "cm/message/message.h"
 #include "daemon/daemon_priv.h"
-#include "daemon/estate.h"
+#include "daemon/wills.h"
 #include "daemon/qp1.h"
 #include "node/steer.h"
 
@@ -100,8 +100,8 @@ bool route_is_incomplete(struct daemon *d)
 
 void route_show(struct daemon *d)
 {
-	/* pairs with the acquire in notice_is_incomplete */
-	__atomic_store_n(&d->notice->incomplete, route_is_incomplete(d), __ATOMIC_RELEASE);
+	/* pairs with the acquire in directory_is_incomplete */
+	__atomic_store_n(&d->directory->incomplete, route_is_incomplete(d), __ATOMIC_RELEASE);
 }
 
 /* The process that listens for a request; NULL: none. */
@@ -112,8 +112,8 @@ static struct proc *route_listener(struct daemon *d, const struct node_mad *mad)
 	u32 slot, from = devices_have_gid(d, mad->sgid) ? steer_sender(payload) : 0;
 
 	if (steer_mad(payload, &slot, &service_id) != STEER_BY_SERVICE ||
-	    !notice_read_listener(d->notice, service_id, steer_private(payload), from, NULL,
-				  &process, &slot))
+	    !directory_read_listener(d->directory, service_id, steer_private(payload), from, NULL,
+				     &process, &slot))
 		return NULL;
 	return proc_find(d, process);
 }
@@ -199,8 +199,8 @@ static bool route_to_agent(struct daemon *d, const struct node_mad *mad)
 	u64 process = 0;
 	u32 slot;
 
-	if (notice_read_agent(d->notice, devices_of_gid(d, mad->dgid), ROUTE_PORT, ROUTE_QPN,
-			      mad->payload + QP1_MAD, &process, &slot)) {
+	if (directory_read_agent(d->directory, devices_of_gid(d, mad->dgid), ROUTE_PORT, ROUTE_QPN,
+				 mad->payload + QP1_MAD, &process, &slot)) {
 		struct proc *p = proc_find(d, process);
 
 		return p != NULL && event_mad(p, mad);
@@ -231,7 +231,7 @@ static bool route_to_slot(struct daemon *d, const struct node_mad *mad, u32 slot
 		return event_mad(p, mad);
 	if (process != 0)
 		return false;
-	taken = estate_take_answer(d, mad);
+	taken = wills_take_answer(d, mad);
 	return route_answer(d, mad) || taken;
 }
 

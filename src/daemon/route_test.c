@@ -217,23 +217,23 @@ static void route__to_the_listener_whose_address_is_asked_for(void **state)
 {
 	enum { AT = 32 };
 	struct cm_msg req = a_req(), answer;
-	struct notice *n = d->notice;
+	struct directory *n = d->directory;
 	struct listener l[2];
 	struct node_mad m;
 
 	(void)state;
 	for (u32 i = 0; i < 2; i++) {
 		listener_begin(&l[i], 5 + i);
-		n->listener[i] = (struct notice_listener){ .service_id = SERVICE,
-							   .mask = UINT64_MAX,
-							   .process = 5 + i,
-							   .slot = SLOT + i,
-							   .next = i == 0 ? 2 : 0 };
+		n->listener[i] = (struct directory_listener){ .service_id = SERVICE,
+							      .mask = UINT64_MAX,
+							      .process = 5 + i,
+							      .slot = SLOT + i,
+							      .next = i == 0 ? 2 : 0 };
 		n->listener[i].match.mask[AT] = 0xff;
 		n->listener[i].match.data[AT] = (u8)(i + 1);
 	}
 	n->listeners = 2;
-	n->chain[notice_chain(SERVICE, UINT64_MAX)] = 1;
+	n->chain[directory_chain(SERVICE, UINT64_MAX)] = 1;
 	for (u8 asked = 2; asked > 0; asked--) {
 		req.req.private_data[AT] = asked;
 		m = make_datagram(&req);
@@ -282,7 +282,7 @@ static bool other_host_hears(u8 mad[CM_MAD_BYTES], int timeout_ms)
 
 static void agent_add(u32 at, u64 process, u64 methods)
 {
-	struct notice_agent a = { .process = process, .slot = SLOT };
+	struct directory_agent a = { .process = process, .slot = SLOT };
 
 	a.agent = (struct node_agent){ .device = 1,
 				       .methods = { methods },
@@ -290,8 +290,8 @@ static void agent_add(u32 at, u64 process, u64 methods)
 				       .qpn = 1,
 				       .mgmt_class = CLASS,
 				       .version = VERSION };
-	d->notice->agent[at] = a;
-	d->notice->agents = at + 1;
+	d->directory->agent[at] = a;
+	d->directory->agents = at + 1;
 }
 
 /* Two processes have agents for different methods of one class. */
@@ -313,8 +313,8 @@ static void route__to_the_agent_of_the_method(void **state)
 		assert_false(listener_gets(&l[1 - i], &m));
 	}
 	/* of another device, or of another queue pair than QP1: nobody's */
-	d->notice->agent[0].agent.device = 2;
-	d->notice->agent[1].agent.qpn = 0;
+	d->directory->agent[0].agent.device = 2;
+	d->directory->agent[1].agent.qpn = 0;
 	m = an_unsolicited(SEND);
 	send_datagram(&m);
 	m = an_unsolicited(GET);
@@ -356,7 +356,7 @@ static void route__refuses_a_get_that_no_agent_takes(void **state)
 static void waits_for_a_listener(const struct cm_msg *request)
 {
 	struct cm_msg answer;
-	struct notice *n = d->notice;
+	struct directory *n = d->directory;
 	struct listener l;
 	struct node_mad m = make_datagram(request);
 
@@ -365,22 +365,22 @@ static void waits_for_a_listener(const struct cm_msg *request)
 	assert_int_equal(route_next_ns(d), now + HOLD_NS);
 	pass(HOLD_NS / 2);
 	assert_false(other_host_receive(&answer, QUIET_MS));
-	n->listener[0] = (struct notice_listener){ .service_id = SERVICE + 1,
-						   .mask = UINT64_MAX,
-						   .process = 5 };
+	n->listener[0] = (struct directory_listener){ .service_id = SERVICE + 1,
+						      .mask = UINT64_MAX,
+						      .process = 5 };
 	n->listeners = 1;
-	n->chain[notice_chain(SERVICE + 1, UINT64_MAX)] = 1;
+	n->chain[directory_chain(SERVICE + 1, UINT64_MAX)] = 1;
 	route_listening(d); /* on another service ID */
 	assert_false(listener_gets(&l, &m));
-	n->chain[notice_chain(SERVICE + 1, UINT64_MAX)] = 0;
+	n->chain[directory_chain(SERVICE + 1, UINT64_MAX)] = 0;
 	n->listener[0].service_id = SERVICE;
-	n->chain[notice_chain(SERVICE, UINT64_MAX)] = 1;
+	n->chain[directory_chain(SERVICE, UINT64_MAX)] = 1;
 	route_listening(d);
 	assert_true(listener_gets(&l, &m));
 	assert_int_equal(d->held_count, 0);
 	pass(HOLD_NS);
 	assert_false(other_host_receive(&answer, QUIET_MS));
-	n->chain[notice_chain(SERVICE, UINT64_MAX)] = 0;
+	n->chain[directory_chain(SERVICE, UINT64_MAX)] = 0;
 	list_remove(&l.proc.node);
 	listener_end(&l);
 }

@@ -17,9 +17,9 @@ static int serve_udp_sockets(struct request *r)
 	int fds[PROTO_FDS], err = 0;
 
 	memset(&reply, 0, sizeof(reply));
-	if (q->device >= NODE_DEVICES || r->daemon->notice->devices[q->device].id == 0)
+	if (q->device >= NODE_DEVICES || r->daemon->directory->devices[q->device].id == 0)
 		return -ENODEV;
-	c = &r->daemon->notice->devices[q->device];
+	c = &r->daemon->directory->devices[q->device];
 	if (q->slot >= NODE_SLOTS || slots_owner(&r->daemon->slots, q->slot) != r->proc->process)
 		return -ENOENT;
 	for (u32 i = q->from; i < NODE_GIDS; i++) {
@@ -77,7 +77,7 @@ static int serve_sockets_claim(struct request *r)
 		/* before the reply: the process must not see its sockets disappear and come back */
 		devices_look(d);
 	}
-	service_reply(r, &reply.head, sizeof(reply), 0, &d->udp.keeper.out, 1);
+	service_reply(r, &reply.head, sizeof(reply), 0, &d->udp.fdstore.out, 1);
 	return 0;
 }
 

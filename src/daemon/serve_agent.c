@@ -1,6 +1,6 @@
 /* serve_agent.c: which process receives the unsolicited MADs of a class: one table for each QP0 and
  * QP1, as an adapter's kernel has it.
- * In:    AGENT, AGENT_END                     Out: entries of the notice board
+ * In:    AGENT, AGENT_END                     Out: entries of the directory
  * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
@@ -21,12 +21,12 @@ static bool serve_agent_has_device(const struct daemon *d, u64 device)
 	if (device >> 63 != 0)
 		return d->fabric != NULL;
 	for (u32 i = 0; i < NODE_DEVICES; i++)
-		if (d->notice->devices[i].id == device)
+		if (d->directory->devices[i].id == device)
 			return device != 0;
 	return false;
 }
 
-static void serve_agent_trim(struct notice *n)
+static void serve_agent_trim(struct directory *n)
 {
 	while (n->agents > 0 && n->agent[n->agents - 1].process == 0)
 		n->agents--;
@@ -35,17 +35,17 @@ static void serve_agent_trim(struct notice *n)
 /* A device that is gone takes its agents with it. */
 static void serve_agent_release_devices(struct daemon *d)
 {
-	struct notice *n = d->notice;
+	struct directory *n = d->directory;
 
-	notice_write_begin(n);
+	directory_write_begin(n);
 	for (u32 i = 0; i < n->agents; i++)
 		if (!serve_agent_has_device(d, n->agent[i].agent.device))
-			n->agent[i] = (struct notice_agent){ .process = 0 };
+			n->agent[i] = (struct directory_agent){ .process = 0 };
 	serve_agent_trim(n);
-	notice_write_end(n);
+	directory_write_end(n);
 }
 
-static bool serve_agent_is_taken(const struct notice *n, const struct node_agent *a)
+static bool serve_agent_is_taken(const struct directory *n, const struct node_agent *a)
 {
 	for (u32 i = 0; i < n->agents; i++)
 		if (n->agent[i].process != 0 && node_agent_overlaps(&n->agent[i].agent, a))
@@ -54,7 +54,7 @@ static bool serve_agent_is_taken(const struct notice *n, const struct node_agent
 }
 
 /* A free entry, or NULL. The board is being written. */
-static struct notice_agent *serve_agent_free_entry(struct notice *n)
+static struct directory_agent *serve_agent_free_entry(struct directory *n)
 {
 	for (u32 i = 0; i < n->agents; i++)
 		if (n->agent[i].process == 0)
@@ -65,16 +65,16 @@ static struct notice_agent *serve_agent_free_entry(struct notice *n)
 static int serve_agent_enter(struct request *r)
 {
 	const struct proto_agent *q = &r->q->agent;
-	struct notice *n = r->daemon->notice;
-	struct notice_agent *entry;
+	struct directory *n = r->daemon->directory;
+	struct directory_agent *entry;
 
-	notice_write_begin(n);
+	directory_write_begin(n);
 	entry = serve_agent_free_entry(n);
 	if (entry != NULL)
-		*entry = (struct notice_agent){ .agent = q->agent,
-						.process = r->proc->process,
-						.slot = q->slot };
-	notice_write_end(n);
+		*entry = (struct directory_agent){ .agent = q->agent,
+						   .process = r->proc->process,
+						   .slot = q->slot };
+	directory_write_end(n);
 	return entry != NULL ? 0 : -ENOSPC;
 }
 
@@ -92,7 +92,7 @@ static int serve_agent(struct request *r)
 	    (q->agent.device >> 63 != 0 && !madchannel_has_device(r->proc, q->agent.device)))
 		return -ENODEV;
 	serve_agent_release_devices(d);
-	if (serve_agent_is_taken(d->notice, &q->agent))
+	if (serve_agent_is_taken(d->directory, &q->agent))
 		return -EINVAL;
 	if (!(q->held != 0 && service_claim_is_due(r->proc, PROTO_SERVICE_AGENT)) &&
 	    clock_now_ns() - d->started_ns < AGENT_SETTLE_NS && route_is_incomplete(d))
@@ -108,7 +108,7 @@ static int serve_agent(struct request *r)
 static int serve_agent_end(struct request *r)
 {
 	const struct proto_agent *q = &r->q->agent;
-	struct notice *n = r->daemon->notice;
+	struct directory *n = r->daemon->directory;
 	u32 i = 0;
 
 	while (i < n->agents && (n->agent[i].process != r->proc->process ||
@@ -116,26 +116,26 @@ static int serve_agent_end(struct request *r)
 		i++;
 	if (i == n->agents)
 		return -ENOENT;
-	notice_write_begin(n);
-	n->agent[i] = (struct notice_agent){ .process = 0 };
+	directory_write_begin(n);
+	n->agent[i] = (struct directory_agent){ .process = 0 };
 	serve_agent_trim(n);
-	notice_write_end(n);
+	directory_write_end(n);
 	service_status(r, 0);
 	return 0;
 }
 
 static void serve_agent_release(struct proc *p)
 {
-	struct notice *n = p->daemon->notice;
+	struct directory *n = p->daemon->directory;
 
 	if (n->agents == 0)
 		return;
-	notice_write_begin(n);
+	directory_write_begin(n);
 	for (u32 i = 0; i < n->agents; i++)
 		if (n->agent[i].process == p->process)
-			n->agent[i] = (struct notice_agent){ .process = 0 };
+			n->agent[i] = (struct directory_agent){ .process = 0 };
 	serve_agent_trim(n);
-	notice_write_end(n);
+	directory_write_end(n);
 }
 
 static const struct service_rule serve_agent_rules[] = {

@@ -23,7 +23,7 @@ static int serve_port(struct request *r)
 
 static int serve_device_read(struct request *r)
 {
-	const struct node_config *devices = r->daemon->notice->devices;
+	const struct node_config *devices = r->daemon->directory->devices;
 	struct proto_device_reply reply;
 	u32 i = r->q->device_read.index;
 

@@ -1,6 +1,6 @@
-/* serve_flow.c: flow rules of raw packet queue pairs, on the notice board: a process receives the
+/* serve_flow.c: flow rules of raw packet queue pairs, on the directory: a process receives the
  * frames of its interface itself, and leaves those that a rule of another process takes.
- * In:    FLOW, FLOW_END                       Out: entries of the notice board
+ * In:    FLOW, FLOW_END                       Out: entries of the directory
  * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
@@ -10,7 +10,7 @@
 static bool serve_flow_has_device(const struct daemon *d, u64 device)
 {
 	for (u32 i = 0; i < NODE_DEVICES; i++)
-		if (d->notice->devices[i].id == device)
+		if (d->directory->devices[i].id == device)
 			return device != 0;
 	return false;
 }
@@ -22,32 +22,32 @@ static bool serve_flow_is_valid(const struct ether_rule *rule)
 }
 
 /* The board is being written from begin to end. */
-static void serve_flow_begin(struct notice *n)
+static void serve_flow_begin(struct directory *n)
 {
-	notice_write_begin(n);
+	directory_write_begin(n);
 }
 
-static void serve_flow_end(struct notice *n)
+static void serve_flow_end(struct directory *n)
 {
 	while (n->flows > 0 && n->flow[n->flows - 1].process == 0)
 		n->flows--;
 	n->flow_generation++;
-	notice_write_end(n);
+	directory_write_end(n);
 }
 
 /* Entries are found again by `free_flow`, below which all are in use. */
 static int serve_flow_enter(struct request *r, u64 serial)
 {
 	struct daemon *d = r->daemon;
-	struct notice *n = d->notice;
+	struct directory *n = d->directory;
 
 	while (d->free_flow < NODE_FLOWS && n->flow[d->free_flow].process != 0)
 		d->free_flow++;
 	if (d->free_flow == NODE_FLOWS)
 		return -ENOSPC;
 	serve_flow_begin(n);
-	n->flow[d->free_flow] = (struct notice_flow){ .flow = r->q->flow.flow,
-						      .process = r->proc->process };
+	n->flow[d->free_flow] = (struct directory_flow){ .flow = r->q->flow.flow,
+							 .process = r->proc->process };
 	n->flow[d->free_flow].flow.serial = serial;
 	n->flows = MAX(n->flows, d->free_flow + 1);
 	serve_flow_end(n);
@@ -88,13 +88,13 @@ static int serve_flow(struct request *r)
 
 static void serve_flow_free(struct daemon *d, u32 index)
 {
-	d->notice->flow[index] = (struct notice_flow){ .process = 0 };
+	d->directory->flow[index] = (struct directory_flow){ .process = 0 };
 	d->free_flow = MIN(d->free_flow, index);
 }
 
 static int serve_flow_remove(struct request *r)
 {
-	struct notice *n = r->daemon->notice;
+	struct directory *n = r->daemon->directory;
 	u64 serial = r->q->flow.flow.serial;
 
 	for (u32 i = 0; i < n->flows; i++) {
@@ -111,7 +111,7 @@ static int serve_flow_remove(struct request *r)
 
 static void serve_flow_release(struct proc *p)
 {
-	struct notice *n = p->daemon->notice;
+	struct directory *n = p->daemon->directory;
 
 	if (n->flows == 0)
 		return;

@@ -1,5 +1,5 @@
 /* serve_listen.c: which process receives the REQ and SIDR_REQ of a service ID.
- * In:    LISTEN, UNLISTEN                     Out: entries of the notice board
+ * In:    LISTEN, UNLISTEN                     Out: entries of the directory
  * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "daemon/service.h"
 
 /* A free entry, or NULL. */
-static struct notice_listener *listen_free_entry(struct notice *n)
+static struct directory_listener *listen_free_entry(struct directory *n)
 {
 	if (n->listeners < NODE_LISTENERS)
 		return &n->listener[n->listeners++];
@@ -20,7 +20,7 @@ static struct notice_listener *listen_free_entry(struct notice *n)
 }
 
 /* The place that names the last one of a chain. */
-static u32 *listen_chain_end(struct notice *n, u32 chain)
+static u32 *listen_chain_end(struct directory *n, u32 chain)
 {
 	u32 *at = &n->chain[chain];
 
@@ -32,25 +32,25 @@ static u32 *listen_chain_end(struct notice *n, u32 chain)
 static int serve_listen(struct request *r)
 {
 	const struct proto_listen *q = &r->q->listen;
-	struct notice *n = r->daemon->notice;
-	struct notice_listener *entry;
+	struct directory *n = r->daemon->directory;
+	struct directory_listener *entry;
 
 	if ((q->service_id & ~q->mask) != 0)
 		return -EINVAL;
 	if (q->slot >= NODE_SLOTS || slots_owner(&r->daemon->slots, q->slot) != r->proc->process)
 		return -ENOENT;
-	notice_write_begin(n);
+	directory_write_begin(n);
 	entry = listen_free_entry(n);
 	if (entry != NULL) {
-		*entry = (struct notice_listener){ .service_id = q->service_id,
-						   .mask = q->mask,
-						   .process = r->proc->process,
-						   .slot = q->slot,
-						   .match = q->match };
-		*listen_chain_end(n, notice_chain(q->service_id, q->mask)) =
+		*entry = (struct directory_listener){ .service_id = q->service_id,
+						      .mask = q->mask,
+						      .process = r->proc->process,
+						      .slot = q->slot,
+						      .match = q->match };
+		*listen_chain_end(n, directory_chain(q->service_id, q->mask)) =
 			(u32)(entry - n->listener) + 1;
 	}
-	notice_write_end(n);
+	directory_write_end(n);
 	if (entry == NULL)
 		return -ENOSPC;
 	service_status(r, 0);
@@ -60,12 +60,12 @@ static int serve_listen(struct request *r)
 }
 
 /* Takes the entry that *at names out of its chain. The board is being written. */
-static void listen_remove(struct notice *n, u32 *at)
+static void listen_remove(struct directory *n, u32 *at)
 {
-	struct notice_listener *entry = &n->listener[*at - 1];
+	struct directory_listener *entry = &n->listener[*at - 1];
 
 	*at = entry->next;
-	*entry = (struct notice_listener){ .process = 0 };
+	*entry = (struct directory_listener){ .process = 0 };
 	while (n->listeners > 0 && n->listener[n->listeners - 1].process == 0)
 		n->listeners--;
 }
@@ -73,11 +73,11 @@ static void listen_remove(struct notice *n, u32 *at)
 static int serve_unlisten(struct request *r)
 {
 	const struct proto_listen *q = &r->q->listen;
-	struct notice *n = r->daemon->notice;
-	u32 *at = &n->chain[notice_chain(q->service_id, q->mask)];
+	struct directory *n = r->daemon->directory;
+	u32 *at = &n->chain[directory_chain(q->service_id, q->mask)];
 
 	for (; *at != 0; at = &n->listener[*at - 1].next) {
-		const struct notice_listener *l = &n->listener[*at - 1];
+		const struct directory_listener *l = &n->listener[*at - 1];
 
 		if (l->process == r->proc->process && l->service_id == q->service_id &&
 		    l->mask == q->mask && memcmp(&l->match, &q->match, sizeof(l->match)) == 0)
@@ -85,14 +85,14 @@ static int serve_unlisten(struct request *r)
 	}
 	if (*at == 0)
 		return -ENOENT;
-	notice_write_begin(n);
+	directory_write_begin(n);
 	listen_remove(n, at);
-	notice_write_end(n);
+	directory_write_end(n);
 	service_status(r, 0);
 	return 0;
 }
 
-static void listen_release_chain(struct notice *n, u32 chain, u64 process)
+static void listen_release_chain(struct directory *n, u32 chain, u64 process)
 {
 	u32 *at = &n->chain[chain];
 
@@ -106,14 +106,14 @@ static void listen_release_chain(struct notice *n, u32 chain, u64 process)
 
 static void listen_release(struct proc *p)
 {
-	struct notice *n = p->daemon->notice;
+	struct directory *n = p->daemon->directory;
 
 	if (n->listeners == 0)
 		return;
-	notice_write_begin(n);
-	for (u32 chain = 0; chain <= NOTICE_BUCKETS; chain++)
+	directory_write_begin(n);
+	for (u32 chain = 0; chain <= DIRECTORY_BUCKETS; chain++)
 		listen_release_chain(n, chain, p->process);
-	notice_write_end(n);
+	directory_write_end(n);
 }
 
 static const struct service_rule serve_listen_rules[] = {

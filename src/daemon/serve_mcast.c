@@ -1,5 +1,5 @@
 /* serve_mcast.c: memberships of multicast groups.
- * In:    MCAST_JOIN, MCAST_LEAVE              Out: entries of the notice board
+ * In:    MCAST_JOIN, MCAST_LEAVE              Out: entries of the directory
  * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
@@ -8,14 +8,15 @@
 #include "daemon/service.h"
 
 /* Returns the membership's entry, or NULL; *free_entry: the first free one, NULL: none. */
-static struct notice_member *serve_find_member(struct request *r, struct notice_member **free_entry)
+static struct directory_member *serve_find_member(struct request *r,
+						  struct directory_member **free_entry)
 {
 	const struct proto_mcast *q = &r->q->mcast;
-	struct notice *n = r->daemon->notice;
+	struct directory *n = r->daemon->directory;
 
 	*free_entry = NULL;
 	for (u32 i = 0; i < n->members; i++) {
-		struct notice_member *m = &n->member[i];
+		struct directory_member *m = &n->member[i];
 
 		if (m->process == r->proc->process && m->qpn == q->qpn &&
 		    memcmp(m->gid, q->gid, 16) == 0)
@@ -23,7 +24,7 @@ static struct notice_member *serve_find_member(struct request *r, struct notice_
 		if (m->process == 0 && *free_entry == NULL)
 			*free_entry = m;
 	}
-	if (*free_entry == NULL && n->members < NOTICE_MEMBERS)
+	if (*free_entry == NULL && n->members < DIRECTORY_MEMBERS)
 		*free_entry = &n->member[n->members];
 	return NULL;
 }
@@ -31,21 +32,21 @@ static struct notice_member *serve_find_member(struct request *r, struct notice_
 static int serve_mcast_join(struct request *r)
 {
 	const struct proto_mcast *q = &r->q->mcast;
-	struct notice *n = r->daemon->notice;
-	struct notice_member *entry;
+	struct directory *n = r->daemon->directory;
+	struct directory_member *entry;
 
 	if (!node_is_mcast(q->gid))
 		return -EINVAL;
 	if (serve_find_member(r, &entry) == NULL) {
 		if (entry == NULL)
 			return -ENOSPC;
-		notice_write_begin(n);
+		directory_write_begin(n);
 		memcpy(entry->gid, q->gid, 16);
 		entry->qpn = q->qpn;
 		entry->process = r->proc->process;
 		if (entry == &n->member[n->members])
 			n->members++;
-		notice_write_end(n);
+		directory_write_end(n);
 		r->daemon->member_count++;
 	}
 	service_status(r, 0);
@@ -54,16 +55,16 @@ static int serve_mcast_join(struct request *r)
 
 static int serve_mcast_leave(struct request *r)
 {
-	struct notice *n = r->daemon->notice;
-	struct notice_member *unused, *entry = serve_find_member(r, &unused);
+	struct directory *n = r->daemon->directory;
+	struct directory_member *unused, *entry = serve_find_member(r, &unused);
 
 	if (entry == NULL)
 		return -ENOENT;
-	notice_write_begin(n);
+	directory_write_begin(n);
 	entry->process = 0;
 	while (n->members > 0 && n->member[n->members - 1].process == 0)
 		n->members--;
-	notice_write_end(n);
+	directory_write_end(n);
 	r->daemon->member_count--;
 	service_status(r, 0);
 	return 0;
@@ -71,9 +72,9 @@ static int serve_mcast_leave(struct request *r)
 
 static void serve_mcast_release(struct proc *p)
 {
-	struct notice *n = p->daemon->notice;
+	struct directory *n = p->daemon->directory;
 
-	notice_write_begin(n);
+	directory_write_begin(n);
 	for (u32 i = 0; i < n->members; i++) {
 		if (n->member[i].process != p->process)
 			continue;
@@ -82,7 +83,7 @@ static void serve_mcast_release(struct proc *p)
 	}
 	while (n->members > 0 && n->member[n->members - 1].process == 0)
 		n->members--;
-	notice_write_end(n);
+	directory_write_end(n);
 }
 
 static const struct service_rule serve_mcast_rules[] = {

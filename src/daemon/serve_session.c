@@ -20,7 +20,7 @@ static int serve_welcome(struct request *r)
 		return err;
 	fds[1] = r->daemon->notice_fd;
 	fds[2] = p->slots_fd;
-	fds[3] = r->daemon->udp.keeper.out;
+	fds[3] = r->daemon->udp.fdstore.out;
 	reply.process = p->process;
 	if (r->daemon->recorder != NULL)
 		event_capture(p); /* arrives before the process sends anything */
@@ -87,7 +87,7 @@ static int serve_back(struct request *r)
 /* Refused, the connection goes on: HELLO or RESUME follows. */
 static int serve_succeed(struct request *r)
 {
-	int err = heir_promise(r->daemon, r->proc, r->q->head.serial, r->q->succeed.limit);
+	int err = succession_promise(r->daemon, r->proc, r->q->head.serial, r->q->succeed.limit);
 
 	if (err < 0)
 		service_status(r, err);

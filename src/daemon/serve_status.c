@@ -30,7 +30,7 @@ static int serve_node_status(struct request *r)
 	reply.uptime_ms = (clock_now_ns() - d->started_ns) / NS_PER_MS;
 	memcpy(reply.node, d->options.node, sizeof(reply.node));
 	memcpy(reply.folder, d->folder.path, sizeof(d->folder.path));
-	reply.config = d->notice->devices[0];
+	reply.config = d->directory->devices[0];
 	service_reply(r, &reply.head, sizeof(reply), 0, NULL, 0);
 	return 0;
 }
@@ -45,8 +45,8 @@ static void serve_fill_record(struct proc *p, struct proto_record *out)
 	out->slot_count = slots_count(&d->slots, p->process, out->slots, PROTO_RECORD_SLOTS);
 	out->pair_count = pairs_count(&d->pairs, p->process);
 	out->age_ms = (clock_now_ns() - p->since_ns) / NS_PER_MS;
-	for (u32 i = 0; i < d->notice->members; i++)
-		out->member_count += d->notice->member[i].process == p->process;
+	for (u32 i = 0; i < d->directory->members; i++)
+		out->member_count += d->directory->member[i].process == p->process;
 	memcpy(out->command, p->who.command, sizeof(out->command));
 	if (p->host != NULL)
 		memcpy(out->host, p->host->at.name, sizeof(out->host));

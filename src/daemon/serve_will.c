@@ -1,5 +1,5 @@
 /* serve_will.c: the files in which processes leave MADs for their death.
- * In:    WILL, the end of connections         Out: estates
+ * In:    WILL, the end of connections         Out: wills
  * Runs:  the daemon's only thread             Locks: none
  */
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/estate.h"
+#include "daemon/wills.h"
 #include "daemon/service.h"
 
 /* Only memory files have seals: reading one never waits. Nor can it become another size. */
@@ -29,7 +29,7 @@ static int serve_will(struct request *r)
 		close(r->proc->will_fd);
 	r->proc->will_fd = message_take_fd(r->m, 0);
 	/* a process whose connection broke, and which has come back */
-	estate_discard(r->daemon, r->proc->process);
+	wills_discard(r->daemon, r->proc->process);
 	service_status(r, 0);
 	return 0;
 }
@@ -38,7 +38,7 @@ static int serve_will(struct request *r)
 static void serve_release_wills(struct proc *p)
 {
 	if (p->will_fd >= 0)
-		estate_open(p);
+		wills_open(p);
 }
 
 static const struct service_rule serve_will_rules[] = {

@@ -46,7 +46,7 @@ static void daemon_udp_forget(struct reuseport_group *g)
 	u16 *slot_of = g->slot_of;
 
 	memset(g, 0, sizeof(*g));
-	memset(slot_of, 0, KEEPER_MEMBERS * sizeof(*slot_of));
+	memset(slot_of, 0, FDSTORE_MEMBERS * sizeof(*slot_of));
 	g->slot_of = slot_of;
 	g->all = all;
 	g->own.fd = g->claim_fd = -1;
@@ -59,9 +59,9 @@ int daemon_udp_init(struct udp_addresses *u, struct loop *loop)
 	memset(u, 0, sizeof(*u));
 	u->loop = loop;
 	u->first_fd = -1;
-	err = keeper_open(&u->keeper);
+	err = fdstore_open(&u->fdstore);
 	for (int i = 0; err == 0 && i < NODE_GIDS; i++) {
-		u->groups[i].slot_of = u->keeper.table->slot_of[i];
+		u->groups[i].slot_of = u->fdstore.table->slot_of[i];
 		u->groups[i].all = u;
 		daemon_udp_forget(&u->groups[i]);
 	}
@@ -84,14 +84,14 @@ void daemon_udp_destroy(struct udp_addresses *u)
 {
 	/* the processes' copies of the table must stay unchanged */
 	for (int i = 0; i < NODE_GIDS; i++) {
-		u16 unused[KEEPER_MEMBERS];
+		u16 unused[FDSTORE_MEMBERS];
 
 		u->groups[i].slot_of = unused;
 		daemon_udp_close(u, &u->groups[i]);
 	}
 	if (u->first_fd >= 0)
 		close(u->first_fd);
-	keeper_close(&u->keeper);
+	fdstore_close(&u->fdstore);
 }
 
 static bool daemon_udp_is_of(const struct reuseport_group *g, const u8 gid[16])
@@ -121,7 +121,7 @@ static int daemon_udp_append(struct reuseport_group *g, int fd)
 	u64 id = 0;
 	socklen_t length = sizeof(id);
 
-	if (g->count >= KEEPER_MEMBERS)
+	if (g->count >= FDSTORE_MEMBERS)
 		return -ENOSPC;
 	if (g->count == g->space) {
 		u32 space = g->space == 0 ? 4 : 2 * g->space;
@@ -138,37 +138,37 @@ static int daemon_udp_append(struct reuseport_group *g, int fd)
 	return 0;
 }
 
-/* Puts a member into the keeper. */
+/* Puts a member into the fdstore. */
 static void daemon_udp_keep(struct udp_addresses *u, const struct reuseport_group *g, u32 index)
 {
-	struct keeper_item item = { .row = daemon_udp_row(u, g),
-				    .index = index,
-				    .ifindex = g->ifindex };
+	struct fdstore_item item = { .row = daemon_udp_row(u, g),
+				     .index = index,
+				     .ifindex = g->ifindex };
 	int err;
 
 	memcpy(item.gid, g->gid, 16);
-	err = keeper_add(&u->keeper, &item, g->members[index].fd);
-	if (err < 0 && !u->keeper_full)
+	err = fdstore_add(&u->fdstore, &item, g->members[index].fd);
+	if (err < 0 && !u->fdstore_full)
 		log_warn("node",
 			 "so many UDP sockets cannot be kept for a node that takes over: %s",
 			 strerror(-err));
-	u->keeper_full |= err < 0;
+	u->fdstore_full |= err < 0;
 }
 
 /* The processes hold the name, too: while there is no node no other one becomes the first. */
 static void daemon_udp_keep_first(struct udp_addresses *u)
 {
-	struct keeper_item item = { .row = KEEPER_FIRST_ROW };
+	struct fdstore_item item = { .row = FDSTORE_FIRST_ROW };
 
 	if (u->first_fd >= 0)
-		(void)keeper_add(&u->keeper, &item, u->first_fd);
+		(void)fdstore_add(&u->fdstore, &item, u->first_fd);
 }
 
-/* Rebuilds the keeper from the present members. */
+/* Rebuilds the fdstore from the present members. */
 static void daemon_udp_keep_all(struct udp_addresses *u)
 {
-	keeper_clear(&u->keeper);
-	u->keeper_full = false;
+	fdstore_clear(&u->fdstore);
+	u->fdstore_full = false;
 	daemon_udp_keep_first(u);
 	for (int i = 0; i < NODE_GIDS; i++)
 		for (u32 k = 0; k < u->groups[i].count; k++)
@@ -285,9 +285,9 @@ static void daemon_udp_sort(struct udp_addresses *u, struct reuseport_group *g,
 	u32 at = 0;
 
 	memcpy(mad->dgid, g->gid, 16);
-	for (; u->stray != NULL && at + NODE_MAD_BYTES <= length; at += NODE_MAD_BYTES) {
+	for (; u->to_qp1 != NULL && at + NODE_MAD_BYTES <= length; at += NODE_MAD_BYTES) {
 		memcpy(mad->payload, u->inbox + at, NODE_MAD_BYTES);
-		g->dropped += !u->stray(u->stray_arg, mad);
+		g->dropped += !u->to_qp1(u->to_qp1_arg, mad);
 	}
 	g->dropped += at < length;
 }
@@ -444,7 +444,7 @@ static struct reuseport_group *daemon_udp_place(struct udp_addresses *u, const u
 	return unused;
 }
 
-/* Gives the entry to an address. Its old sockets leave the keeper. */
+/* Gives the entry to an address. Its old sockets leave the fdstore. */
 static void daemon_udp_begin(struct udp_addresses *u, struct reuseport_group *g, const u8 gid[16])
 {
 	bool kept = g->count > 0;
@@ -522,7 +522,7 @@ void daemon_udp_mark(struct udp_addresses *u, struct node_config *c)
 /* ---- taking over ---- */
 
 /* Tells whether it is a UDP socket of this address and the port. */
-static bool daemon_udp_fits(int fd, const struct keeper_item *item)
+static bool daemon_udp_fits(int fd, const struct fdstore_item *item)
 {
 	struct sockaddr_storage found, expected;
 	socklen_t size = sizeof(found),
@@ -537,7 +537,7 @@ static bool daemon_udp_fits(int fd, const struct keeper_item *item)
 }
 
 /* Returns the next member of a row; -1: not among those found. */
-static int daemon_udp_found(const struct keeper_found *f, u32 row, u32 index)
+static int daemon_udp_found(const struct fdstore_found *f, u32 row, u32 index)
 {
 	for (u32 i = 0; i < f->count; i++)
 		if (f->items[i].row == row && f->items[i].index == index && f->fds[i] >= 0 &&
@@ -549,7 +549,7 @@ static int daemon_udp_found(const struct keeper_found *f, u32 row, u32 index)
 /* Takes all members of one group, in order. If one is missing it was closed, and the kernel has
  * moved another to its place: the order is unknown, and the port is free once all of them have
  * gone. */
-static bool daemon_udp_is_whole(const struct keeper_found *f, u32 row)
+static bool daemon_udp_is_whole(const struct fdstore_found *f, u32 row)
 {
 	u32 count = 0, highest = 0;
 
@@ -566,7 +566,7 @@ static bool daemon_udp_is_whole(const struct keeper_found *f, u32 row)
 }
 
 static int daemon_udp_adopt_members(struct udp_addresses *u, struct reuseport_group *g,
-				    struct keeper_found *f, u32 row)
+				    struct fdstore_found *f, u32 row)
 {
 	int err = 0, i;
 
@@ -581,10 +581,10 @@ static int daemon_udp_adopt_members(struct udp_addresses *u, struct reuseport_gr
 	return err < 0 ? err : daemon_udp_watch_own(u, g);
 }
 
-static bool daemon_udp_adopt_group(struct udp_addresses *u, struct keeper_found *f, u32 row)
+static bool daemon_udp_adopt_group(struct udp_addresses *u, struct fdstore_found *f, u32 row)
 {
 	int err, first = daemon_udp_found(f, row, 0);
-	const struct keeper_item *item = &f->items[MAX(first, 0)];
+	const struct fdstore_item *item = &f->items[MAX(first, 0)];
 	struct reuseport_group *g;
 
 	if (first < 0 || !daemon_udp_is_whole(f, row)) {
@@ -614,7 +614,7 @@ static bool daemon_udp_adopt_group(struct udp_addresses *u, struct keeper_found 
 }
 
 /* Takes the name of the first node, which the processes kept. */
-static void daemon_udp_adopt_first(struct udp_addresses *u, struct keeper_found *f)
+static void daemon_udp_adopt_first(struct udp_addresses *u, struct fdstore_found *f)
 {
 	struct sockaddr_un found, expected;
 	socklen_t length = daemon_udp_name(&expected, UDP_FIRST);
@@ -622,7 +622,7 @@ static void daemon_udp_adopt_first(struct udp_addresses *u, struct keeper_found 
 	for (u32 i = 0; i < f->count && u->first_fd < 0; i++) {
 		socklen_t size = sizeof(found);
 
-		if (f->items[i].row != KEEPER_FIRST_ROW ||
+		if (f->items[i].row != FDSTORE_FIRST_ROW ||
 		    getsockname(f->fds[i], (struct sockaddr *)&found, &size) < 0 ||
 		    size != length || memcmp(&found, &expected, length) != 0)
 			continue;
@@ -635,17 +635,17 @@ static void daemon_udp_adopt_first(struct udp_addresses *u, struct keeper_found 
 u32 daemon_udp_adopt(struct udp_addresses *u, int out, bool (*in_use)(void *arg, u32 slot),
 		     void *arg)
 {
-	struct keeper_found *f = malloc(sizeof(*f));
+	struct fdstore_found *f = malloc(sizeof(*f));
 	u32 count = 0;
 
-	if (f == NULL || keeper_receive(out, f) < 0) {
+	if (f == NULL || fdstore_receive(out, f) < 0) {
 		free(f);
 		return 0;
 	}
 	daemon_udp_adopt_first(u, f);
 	for (u32 row = 0; row < NODE_GIDS; row++)
 		count += daemon_udp_adopt_group(u, f, row);
-	keeper_discard(f);
+	fdstore_discard(f);
 	free(f);
 	for (int i = 0; i < NODE_GIDS; i++)
 		for (u32 k = 1; k < u->groups[i].count; k++)

@@ -7,12 +7,12 @@
  * MADs that name no process. A slot gets one of the others when its process asks, and gives it
  * back when it is freed. A
  * member is never closed while its group lives, since the kernel would move the last one into its
- * place. Groups outlive the node (keeper.h).
+ * place. Groups outlive the node (fdstore.h).
  */
 #ifndef DAEMON_UDP_H
 #define DAEMON_UDP_H
 
-#include "daemon/keeper.h"
+#include "daemon/fdstore.h"
 #include "daemon/loop.h"
 #include "node/protocol.h"
 
@@ -36,7 +36,7 @@ struct reuseport_group {
 	int claim_fd;
 	struct loop_source own; /* member 0 */
 	struct udp_member *members;
-	u16 *slot_of; /* of each member: a row of the keeper's table */
+	u16 *slot_of; /* of each member: a row of the fdstore's table */
 	u32 count, space;
 	u64 dropped; /* datagrams of member 0 */
 } OWNED_BY(the daemon);
@@ -44,12 +44,12 @@ struct reuseport_group {
 /* All addresses of the node. */
 struct udp_addresses {
 	/* A datagram to QP1 that names no process. True: somebody has it. NULL: nobody has any. */
-	bool (*stray)(void *arg, const struct node_mad *mad);
-	void *stray_arg;
+	bool (*to_qp1)(void *arg, const struct node_mad *mad);
+	void *to_qp1_arg;
 	u8 inbox[65536]; /* a datagram, or joined ones */
 	struct loop *loop;
-	struct keeper keeper;
-	bool keeper_full; /* logged already */
+	struct fdstore fdstore;
+	bool fdstore_full; /* logged already */
 	int first_fd;	  /* holds the name of the namespace's first node; -1: another node does */
 	struct reuseport_group groups[NODE_GIDS];
 } OWNED_BY(the daemon);

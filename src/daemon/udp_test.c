@@ -63,7 +63,7 @@ static bool test_even(void *arg, u32 slot)
 /* The first node goes; what a process held of it. */
 static int test_end_first(void)
 {
-	int out = dup(first.keeper.out);
+	int out = dup(first.fdstore.out);
 
 	daemon_udp_destroy(&first);
 	assert_int_equal(daemon_udp_init(&first, &loop), 0);
@@ -114,54 +114,54 @@ static void udp_adopt__a_group_in_its_order(void **state)
 }
 
 /* Takes the kept sockets out, has `change` spoil them, and puts them into a new queue. */
-static int test_spoil(int out, void (*change)(struct keeper_found *f))
+static int test_spoil(int out, void (*change)(struct fdstore_found *f))
 {
-	static struct keeper_found f;
-	struct keeper k;
+	static struct fdstore_found f;
+	struct fdstore k;
 	int result;
 
-	assert_int_equal(keeper_receive(out, &f), 0);
+	assert_int_equal(fdstore_receive(out, &f), 0);
 	close(out);
 	change(&f);
-	assert_int_equal(keeper_open(&k), 0);
+	assert_int_equal(fdstore_open(&k), 0);
 	for (u32 i = 0; i < f.count; i++)
 		if (f.fds[i] >= 0)
-			assert_int_equal(keeper_add(&k, &f.items[i], f.fds[i]), 0);
-	keeper_discard(&f);
+			assert_int_equal(fdstore_add(&k, &f.items[i], f.fds[i]), 0);
+	fdstore_discard(&f);
 	result = dup(k.out);
-	keeper_close(&k);
+	fdstore_close(&k);
 	return result;
 }
 
-static void spoil_lose_one(struct keeper_found *f)
+static void spoil_lose_one(struct fdstore_found *f)
 {
 	close(f->fds[1]);
 	f->fds[1] = -1;
 }
 
-static void spoil_lose_the_first(struct keeper_found *f)
+static void spoil_lose_the_first(struct fdstore_found *f)
 {
 	close(f->fds[0]);
 	f->fds[0] = -1;
 }
 
-static void spoil_double_one(struct keeper_found *f)
+static void spoil_double_one(struct fdstore_found *f)
 {
 	f->items[2].index = 1;
 }
 
-static void spoil_change_address(struct keeper_found *f)
+static void spoil_change_address(struct fdstore_found *f)
 {
 	f->items[1].gid[15] ^= 1;
 }
 
-static void spoil_replace(struct keeper_found *f)
+static void spoil_replace(struct fdstore_found *f)
 {
 	close(f->fds[1]);
 	f->fds[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
-static void spoil_high_row(struct keeper_found *f)
+static void spoil_high_row(struct fdstore_found *f)
 {
 	for (u32 i = 0; i < f->count; i++)
 		f->items[i].row = 0xfffffff0;
@@ -169,7 +169,7 @@ static void spoil_high_row(struct keeper_found *f)
 
 static void udp_adopt__nothing_that_is_not_whole(void **state)
 {
-	void (*const spoils[])(struct keeper_found * f) = {
+	void (*const spoils[])(struct fdstore_found * f) = {
 		spoil_lose_one,	      spoil_lose_the_first, spoil_double_one,
 		spoil_change_address, spoil_replace,	    spoil_high_row,
 	};
@@ -191,7 +191,7 @@ static void udp_adopt__nothing_that_is_not_whole(void **state)
 }
 
 /* An address that goes and comes keeps its sockets; one that is needed for another's place does
- * not, nor do they stay in the keeper. */
+ * not, nor do they stay in the fdstore. */
 static void udp_want__addresses_come_and_go(void **state)
 {
 	u8 gid[16], other[16];
@@ -211,7 +211,7 @@ static void udp_want__addresses_come_and_go(void **state)
 	for (int i = 0; i < 2 * NODE_GIDS; i++)
 		test_open(&first, other);
 	assert_null(daemon_udp_find(&first, gid));
-	assert_int_equal(first.keeper.count, NODE_GIDS);
+	assert_int_equal(first.fdstore.count, NODE_GIDS);
 	/* a socket and a name for each */
 	assert_int_equal(count_fds(), before + 2 * (NODE_GIDS - 1));
 	/* the port of the first is free again */

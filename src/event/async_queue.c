@@ -27,7 +27,7 @@ struct async_node {
 
 struct async_queue {
 	struct lock lock;
-	struct tally tally FIXED;
+	struct ready_fd ready_fd FIXED;
 	struct atfork_watch watch GUARDS_ITSELF;
 	u32 port_events GUARDED_BY(lock);            /* on `waiting` */
 	struct list_head waiting GUARDED_BY(lock);   /* async_node, oldest first */
@@ -53,7 +53,7 @@ static void async_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only thre
 	q->acked = (struct cond){ 0 };
 	for (const struct list_head *n = q->waiting.next; n != &q->waiting; n = n->next)
 		count++;
-	tally_renew(&q->tally, count);
+	ready_fd_renew(&q->ready_fd, count);
 }
 
 /* not yet visible to other threads */
@@ -63,12 +63,12 @@ static int async_queue_open(struct async_queue *q) NO_THREAD_SAFETY
 
 	list_init(&q->waiting);
 	list_init(&q->delivered);
-	err = tally_open(&q->tally);
+	err = ready_fd_open(&q->ready_fd);
 	if (err)
 		return err;
 	err = atfork_watch_add(&q->watch, async_drop);
 	if (err)
-		tally_close(&q->tally);
+		ready_fd_close(&q->ready_fd);
 	return err;
 }
 
@@ -95,7 +95,7 @@ static void async_free_list(struct list_head *head)
 void async_queue_close(struct async_queue *q)
 {
 	lock_acquire(&q->lock);
-	tally_close(&q->tally);
+	ready_fd_close(&q->ready_fd);
 	lock_release(&q->lock);
 }
 
@@ -105,13 +105,13 @@ void async_queue_destroy(struct async_queue *q) NO_THREAD_SAFETY
 	atfork_watch_remove(&q->watch);
 	async_free_list(&q->waiting);
 	async_free_list(&q->delivered);
-	tally_close(&q->tally);
+	ready_fd_close(&q->ready_fd);
 	free(q);
 }
 
 int async_queue_fd(const struct async_queue *q)
 {
-	return q->tally.fd;
+	return q->ready_fd.fd;
 }
 
 /* ---- posting -------------------------------------------------------------------------------- */
@@ -124,7 +124,7 @@ static struct async_node *async_recycle(struct async_queue *q) REQUIRES(&q->lock
 			continue;
 		list_remove(&n->node);
 		q->port_events--;
-		tally_take(&q->tally, 1);
+		ready_fd_take(&q->ready_fd, 1);
 		return n;
 	}
 	return NULL;
@@ -134,7 +134,7 @@ static void async_append(struct async_queue *q, struct async_node *n) REQUIRES(&
 {
 	q->port_events += n->event.element == NULL;
 	list_push_back(&q->waiting, &n->node);
-	tally_add(&q->tally);
+	ready_fd_add(&q->ready_fd);
 	__atomic_store_n(&q->posted, q->posted + 1, __ATOMIC_RELAXED);
 	if (q->awaited)
 		futex_wake(&q->posted, INT32_MAX);
@@ -177,7 +177,7 @@ static bool async_take(struct async_queue *q, struct async_event *out, u32 *seen
 		struct async_node *n = list_entry(node, struct async_node, node);
 
 		*out = n->event;
-		tally_take(&q->tally, 1);
+		ready_fd_take(&q->ready_fd, 1);
 		if (n->event.element) {
 			list_push_back(&q->delivered, &n->node);
 		} else {
@@ -185,9 +185,9 @@ static bool async_take(struct async_queue *q, struct async_event *out, u32 *seen
 			spent = n;
 		}
 	} else {
-		tally_take(&q->tally, UINT32_MAX); /* strays, as in channel_next */
+		ready_fd_take(&q->ready_fd, UINT32_MAX); /* strays, as in channel_next */
 		*seen = q->posted;
-		*fd = q->tally.fd;
+		*fd = q->ready_fd.fd;
 		q->awaited = true; /* stays if the thread is cancelled: no harm */
 	}
 	lock_release(&q->lock);
@@ -251,7 +251,7 @@ void async_queue_forget(struct async_queue *q, void *element)
 			continue;
 		list_remove(&n->node);
 		list_push_back(&withdrawn, &n->node);
-		tally_take(&q->tally, 1);
+		ready_fd_take(&q->ready_fd, 1);
 	}
 	while (element && async_find_delivered(q, element))
 		cond_wait(&q->acked, &q->lock);

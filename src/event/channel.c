@@ -15,7 +15,7 @@
 
 struct channel {
 	struct lock lock;
-	struct tally tally FIXED;
+	struct ready_fd ready_fd FIXED;
 	struct atfork_watch watch GUARDS_ITSELF;
 	u32 users GUARDED_BY(lock);               /* sources added and not removed */
 	struct list_head waiting GUARDED_BY(lock); /* sources with undelivered events */
@@ -44,7 +44,7 @@ static void channel_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only th
 	list_for_each(s, &ch->waiting, struct channel_source, node)
 		count += s->undelivered;
 	if (!ch->notify)
-		tally_renew(&ch->tally, count);
+		ready_fd_renew(&ch->ready_fd, count);
 }
 
 static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* not yet visible to other threads */
@@ -54,13 +54,13 @@ static int channel_open(struct channel *ch) NO_THREAD_SAFETY /* not yet visible 
 	list_init(&ch->waiting);
 	ch->notify = channel_next_notify;
 	channel_next_notify = NULL;
-	ch->tally = (struct tally){ -1, -1 };
-	err = ch->notify ? 0 : tally_open(&ch->tally);
+	ch->ready_fd = (struct ready_fd){ -1, -1 };
+	err = ch->notify ? 0 : ready_fd_open(&ch->ready_fd);
 	if (err)
 		return err;
 	err = atfork_watch_add(&ch->watch, channel_drop);
 	if (err && !ch->notify)
-		tally_close(&ch->tally);
+		ready_fd_close(&ch->ready_fd);
 	return err;
 }
 
@@ -87,14 +87,14 @@ int channel_destroy(struct channel *ch)
 		return -EBUSY;
 	atfork_watch_remove(&ch->watch);
 	if (!ch->notify)
-		tally_close(&ch->tally);
+		ready_fd_close(&ch->ready_fd);
 	free(ch);
 	return 0;
 }
 
 int channel_fd(const struct channel *ch)
 {
-	return ch->tally.fd;
+	return ch->ready_fd.fd;
 }
 
 int channel_source_add(struct channel_source *s, struct channel *ch, void *cookie)
@@ -124,7 +124,7 @@ void channel_post(struct channel_source *s)
 	if (s->undelivered++ == 0 && !s->held)
 		list_push_back(&ch->waiting, &s->node);
 	if (!s->held)
-		tally_add(&ch->tally);
+		ready_fd_add(&ch->ready_fd);
 	lock_release(&ch->lock);
 }
 
@@ -140,7 +140,7 @@ static struct channel_source *channel_take(struct channel *ch) REQUIRES(&ch->loc
 	s->delivered++;
 	if (--s->undelivered > 0)
 		list_push_back(&ch->waiting, &s->node);
-	tally_take(&ch->tally, 1);
+	ready_fd_take(&ch->ready_fd, 1);
 	return s;
 }
 
@@ -156,7 +156,7 @@ int channel_next(struct channel *ch, void **cookie)
 		s->taken_call = ch->calls;
 	} else {
 		/* clears the count: a consumer that wrote to the descriptor must not spin */
-		tally_take(&ch->tally, UINT32_MAX);
+		ready_fd_take(&ch->ready_fd, UINT32_MAX);
 	}
 	lock_release(&ch->lock);
 	return s ? 0 : -EAGAIN;
@@ -199,7 +199,7 @@ static void channel_source_withdraw(struct channel *ch, struct channel_source *s
 {
 	list_remove(&s->node);
 	if (!s->held)
-		tally_take(&ch->tally, s->undelivered);
+		ready_fd_take(&ch->ready_fd, s->undelivered);
 	s->held = true;
 	while (channel_source_owed(s))
 		cond_wait(&ch->acked, &ch->lock);
@@ -227,7 +227,7 @@ void channel_source_release(struct channel_source *s)
 	if (s->undelivered > 0)
 		list_push_back(&ch->waiting, &s->node);
 	for (u32 i = 0; i < s->undelivered; i++)
-		tally_add(&ch->tally);
+		ready_fd_add(&ch->ready_fd);
 	lock_release(&ch->lock);
 }
 

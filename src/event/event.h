@@ -9,7 +9,7 @@
  *   vector.c       vectors and their items
  *   channel.c      completion channels
  *   async_queue.c  asynchronous events of one opened context
- *   tally.c        the descriptor behind channels and async queues
+ *   ready_fd.c        the descriptor behind channels and async queues
  *   fork.c         resets all of them in a forked child
  */
 #ifndef EVENT_EVENT_H

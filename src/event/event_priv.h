@@ -3,7 +3,7 @@
 #define EVENT_EVENT_PRIV_H
 
 #include "event/event.h"
-#include "event/tally.h"
+#include "event/ready_fd.h"
 
 /* In a forked child: channels and async queues get descriptors of the child's own under the same
  * numbers, with what waited in the parent. */

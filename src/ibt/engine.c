@@ -41,11 +41,11 @@ static bool engine_is_general(const struct ibt *ibt, const struct pkt *p)
 static void engine_no_qp(struct ibt *ibt, struct path_dest *from, const struct pkt *p,
 			 const void *payload)
 {
-	if (p->opcode == PKT_ABSENT && p->dqpn == 0 && from->path->promise.reliable) {
+	if (p->opcode == PKT_ABSENT && p->dqpn == 0 && from->path->guarantees.reliable) {
 		loss_suspect_from(ibt, from);
 		return;
 	}
-	if (p->qp_type == PKT_TYPE_HANDED) {
+	if (p->qp_type == PKT_TYPE_FORWARDED) {
 		proxy_receive(ibt, from, p, payload);
 		return;
 	}
@@ -112,7 +112,7 @@ static inline void engine_connected(struct ibt_qp *qp, struct path_dest *from, c
 		else
 			path_count(from->path, COUNT_RX_OPCODE);
 	} else {
-		if ((p->flags & PKT_HAS_ACK) != 0 && from->path->promise.reliable)
+		if ((p->flags & PKT_HAS_ACK) != 0 && from->path->guarantees.reliable)
 			engine_piggyback(qp, from, p);
 		resp_receive(qp, from, p, payload);
 	}
@@ -129,7 +129,7 @@ static NOINLINE void engine_other_type(struct ibt_qp *qp, struct path_dest *from
 			engine_connected(qp, from, p, payload);
 		return;
 	}
-	if (p->qp_type == PKT_TYPE_HANDED) {
+	if (p->qp_type == PKT_TYPE_FORWARDED) {
 		proxy_receive(qp->ibt, from, p, payload); /* what is named here is no SRQ */
 		return;
 	}
@@ -185,7 +185,7 @@ static bool engine_awaits(void *user, const struct path_dest *from, const struct
 	if (!qp_is_connected(qp))
 		return true;
 	lock_acquire(&qp->resp.rq_lock);
-	awaited = qp_is_peer(qp, from, p) || mig_is_alternate(qp, from);
+	awaited = qp_is_peer(qp, from, p) || alternate_is_alternate(qp, from);
 	lock_release(&qp->resp.rq_lock);
 	if (!awaited)
 		path_count(from->path, COUNT_RX_WRONG_PEER);
@@ -260,7 +260,7 @@ struct ibt *ibt_create(const struct ibt_config *cfg)
 	ibt->cfg = *cfg;
 	ibt->rate_due = sched_rate_timer;
 	ibt->answer_rate_due = resp_rate_timer;
-	ibt->hand_due = resp_hand_timer;
+	ibt->forward_due = resp_hand_timer;
 	return ibt;
 }
 

@@ -17,7 +17,7 @@ enum { IBT_DEFAULT_PKEY = 0xffff, PKEY_BASE_MASK = 0x7fff, PKEY_FULL_MEMBER = 0x
 enum { QP_TAKES_WATCHED = 0xfe, QP_TAKES_NONE = 0xff };
 enum { PULL_BYTES = 1 << 20 }; /* of a PKT_PULL, at most: others want the engine too */
 
-struct mig;
+struct alternate;
 
 struct ibt_qp {
 	/* fixed from creation on */
@@ -81,7 +81,8 @@ struct ibt_qp {
 	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct path_av av WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct list_head blocked_node OWNED_BY(path_dest.blocked_lock); /* dest->blocked */
-	struct mig *mig WRITTEN_UNDER(req.sq_lock, resp.rq_lock); /* NULL: no alternate path */
+	struct alternate *alternate WRITTEN_UNDER(req.sq_lock,
+						  resp.rq_lock); /* NULL: no alternate path */
 	const struct queue_memory *memory FIXED; /* for the queues; NULL: the heap */
 };
 /* A field too many costs each queue pair a cache line: use the holes. */

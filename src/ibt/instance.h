@@ -13,7 +13,7 @@ struct ibt {
 	/* What timers of a rate call (rate.c): the scheduler, the responder. */
 	void (*rate_due)(struct timer *t) FIXED, (*answer_rate_due)(struct timer *t) FIXED;
 	/* What the timer of a target's hand calls (hand.c): the responder. */
-	void (*hand_due)(struct timer *t) FIXED;
+	void (*forward_due)(struct timer *t) FIXED;
 	u32 polls ATOMIC_ONLY; /* hint: every so often timers are looked at */
 	struct lock table_lock;
 	/* by slot; entries are stored with release, and looked up without a lock */

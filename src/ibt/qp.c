@@ -11,7 +11,7 @@
 #include "base/line.h"
 #include "ibt/block.h"
 #include "ibt/send/finish.h"
-#include "ibt/xrc/hand.h"
+#include "ibt/xrc/forward.h"
 #include "ibt/lossy/loss.h"
 #include "ibt/migrate/migrate.h"
 #include "ibt/qp.h"
@@ -234,7 +234,7 @@ static void qp_quiesce(struct ibt_qp *qp)
 
 	timer_cancel_wait(ibt->cfg.timers, &qp->req.timer);
 	rate_quiesce(qp);
-	hand_quiesce(qp);
+	forward_quiesce(qp);
 	for (u32 i = 0; i < ibt->path_count; i++) {
 		struct path *path = ibt->paths[i];
 		bool own = qp->dest == NULL ? i == 0 : qp->dest->path == path;
@@ -309,7 +309,7 @@ static void qp_forget(struct ibt_qp *qp)
 static void qp_reset(struct ibt_qp *qp)
 {
 	struct path_dest *dest, *others;
-	struct mig *alternate;
+	struct alternate *alternate;
 
 	lock_acquire(&qp->req.sq_lock);
 	lock_acquire(&qp->resp.rq_lock);
@@ -327,14 +327,14 @@ static void qp_reset(struct ibt_qp *qp)
 	others = window_claim(qp);
 	dest = qp->dest;
 	qp->dest = NULL;
-	alternate = mig_take(qp);
+	alternate = alternate_take(qp);
 	lock_release(&qp->resp.rq_lock);
 	lock_release(&qp->req.sq_lock);
 	window_quiesce(qp);
 	sched_wake(others);
 	if (dest != NULL)
 		dest->path->ops->dest_put(dest);
-	mig_free(alternate);
+	alternate_free(alternate);
 	qp_forget(qp);
 }
 
@@ -356,7 +356,7 @@ void ibt_qp_destroy(struct ibt_qp *qp)
 
 	table_remove(qp->ibt, qp);
 	qp_reset(qp);
-	hand_free(qp, false);
+	forward_free(qp, false);
 	if (has_bound)
 		mem_unbind_qp(qp->ibt->cfg.mem, qp->qpn);
 	qp_free(qp);
@@ -369,14 +369,14 @@ void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thre
 	qp_set_state(qp, IBV_QPS_ERR);
 	qp->dest = NULL;
 	qp->streams = qp->lossy = qp->quick = false; /* a stream is one with its destination */
-	free(qp->mig); /* its destination is the parent's */
-	qp->mig = NULL;
+	free(qp->alternate);			     /* its destination is the parent's */
+	qp->alternate = NULL;
 	qp->req.head = qp->req.next = qp->req.tail;
 	qp->resp.head = qp->resp.tail;
 	qp->resp.current = NULL;
 	if (tm_is_used(qp))
 		tm_conn_orphan(qp);
-	hand_free(qp, true);
+	forward_free(qp, true);
 }
 
 void ibt_qp_free_orphan(struct ibt_qp *qp)
@@ -489,7 +489,7 @@ static void qp_take_attr(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mas
 	}
 	/* One that is armed moves first: ibt_qp_modify. */
 	if (mask & IBV_QP_PATH_MIG_STATE &&
-	    (a->path_mig_state != IBV_MIG_MIGRATED || !mig_is_armed(qp)))
+	    (a->path_mig_state != IBV_MIG_MIGRATED || !alternate_is_armed(qp)))
 		to->path_mig_state = a->path_mig_state;
 }
 
@@ -501,8 +501,8 @@ static u8 qp_log2(u32 n)
 static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct path_dest *dest)
 	REQUIRES(qp->req.sq_lock)
 {
-	const struct path_promise *promise = &dest->path->promise;
-	u8 most = qp_log2(promise->mtu);
+	const struct path_guarantees *guarantees = &dest->path->guarantees;
+	u8 most = qp_log2(guarantees->mtu);
 
 	if (qp->streams)
 		window_leave(qp);
@@ -510,8 +510,8 @@ static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct pat
 	qp->av = *av;
 	/* A reliable path cuts no packets of its own size; elsewhere the path MTU of the
 	 * connection rules. */
-	qp->psn_shift = promise->reliable ? most : MIN(most, (u8)(qp->attr.path_mtu + 7));
-	qp->lossy = !promise->reliable || !promise->ordered;
+	qp->psn_shift = guarantees->reliable ? most : MIN(most, (u8)(qp->attr.path_mtu + 7));
+	qp->lossy = !guarantees->reliable || !guarantees->ordered;
 	qp->streams = qp->lossy && qp_is_reliable(qp);
 	qp->quick = !qp->lossy && qp_takes_fast_paths(qp) && qp->resp.counted == NULL &&
 		    dest->path->ops->send_briefs != NULL;
@@ -569,7 +569,7 @@ static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int 
 		qp_take_dest(qp, av, *dest);
 		*dest = old;
 	}
-	mig_watch(qp);
+	alternate_watch(qp);
 	if (mask & IBV_QP_STATE && a->qp_state != IBV_QPS_ERR)
 		qp_enter(qp, a->qp_state);
 	else if (mask & IBV_QP_STATE && qp->state != IBV_QPS_ERR)
@@ -655,7 +655,8 @@ void ibt_qp_set_port_up(struct ibt_qp *qp, bool up)
 {
 	lock_acquire(&qp->req.sq_lock);
 	lock_acquire(&qp->resp.rq_lock);
-	__atomic_store_n(&qp->takes, up ? mig_takes(qp) : (u8)QP_TAKES_NONE, __ATOMIC_RELAXED);
+	__atomic_store_n(&qp->takes, up ? alternate_takes(qp) : (u8)QP_TAKES_NONE,
+			 __ATOMIC_RELAXED);
 	qp_set_state(qp, (enum ibv_qp_state)qp->state);
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	lock_release(&qp->resp.rq_lock);

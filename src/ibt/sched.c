@@ -10,7 +10,7 @@
  * Locks:  sq_lock; none between two queue pairs
  */
 #include "ibt/send/finish.h"
-#include "ibt/migrate/mig.h"
+#include "ibt/migrate/alternate.h"
 #include "ibt/lossy/rate.h"
 #include "ibt/send/requester.h"
 #include "ibt/lossy/retry.h"
@@ -63,7 +63,7 @@ struct path *sched_timer(struct timer *t)
 		retry_timer(qp);
 	else
 		timeout_over(qp);
-	path = mig_take_due(qp);
+	path = alternate_take_due(qp);
 	sched_leave(qp);
 	return path;
 }

@@ -36,14 +36,14 @@ void mad_flush(struct ib_mad_agent *agent);
 void mad_will_set(struct ib_mad_agent *agent, u32 index, const struct mad_will *will);
 
 /* Says in which states this process is a member of a group at the SA, or subscribes: before it
- * joins, and when it leaves, which the port's keeper then tells the SA, for the last process of the
- * host. The keeper answers reports. -EOPNOTSUPP: the port has no keeper. May block. 0 or another
- * negative errno. */
+ * joins, and when it leaves, which the port's fdstore then tells the SA, for the last process of
+ * the host. The fdstore answers reports. -EOPNOTSUPP: the port has no fdstore. May block. 0 or
+ * another negative errno. */
 int mad_member_set(struct ib_mad_agent *agent, const struct mad_member *member);
 
-/* Registers an agent for the reports of the port's SA. Where the port has a keeper, reports come to
- * this process by its subscriptions (mad_member_set), beside other processes of the host; elsewhere
- * it is an agent as every other. May block. As ib_register_mad_agent. */
+/* Registers an agent for the reports of the port's SA. Where the port has a fdstore, reports
+ * come to this process by its subscriptions (mad_member_set), beside other processes of the
+ * host; elsewhere it is an agent as every other. May block. As ib_register_mad_agent. */
 struct ib_mad_agent *mad_register_report_agent(struct ib_device *device, u8 port_num,
 					       ib_mad_send_handler send_handler,
 					       ib_mad_recv_handler recv_handler, void *context);

@@ -169,8 +169,8 @@ int node_agent_find(struct node *n, u64 device, u8 port, u8 qpn, const u8 *mad, 
 	int err = 0;
 
 	lock_acquire(&n->state_lock);
-	incomplete = notice_is_incomplete(n->notice);
-	if (!notice_read_agent(n->notice, device, port, qpn, mad, &process, slot))
+	incomplete = directory_is_incomplete(n->directory);
+	if (!directory_read_agent(n->directory, device, port, qpn, mad, &process, slot))
 		err = events_not_shown(n, incomplete);
 	lock_release(&n->state_lock);
 	return err;

@@ -152,29 +152,29 @@ static void client_describe(struct proto_process *who)
 static int client_adopt(struct node *n, int control, const struct proto_hello_reply *reply,
 			struct message *m) REQUIRES(n->request_lock)
 {
-	const struct notice *notice;
+	const struct directory *directory;
 	int err;
 
 	if (m->fd_count != 4) {
 		err = -EPROTO;
 		goto fail;
 	}
-	notice = notice_map(m->fds[1]);
-	if (notice == NULL) {
+	directory = directory_map(m->fds[1]);
+	if (directory == NULL) {
 		err = errno == ENOMEM ? -ENOMEM : -EPROTO;
 		goto fail;
 	}
-	err = events_replace(n, m->fds[0], notice);
+	err = events_replace(n, m->fds[0], directory);
 	if (err < 0) {
-		notice_unmap(notice);
+		directory_unmap(directory);
 		goto fail;
 	}
 	message_take_fd(m, 0);
 	/* after RESUME the claims have replaced them */
 	if (n->slots_fd < 0)
 		n->slots_fd = message_take_fd(m, 2);
-	if (n->keeper_fd < 0)
-		n->keeper_fd = message_take_fd(m, 3);
+	if (n->fdstore_fd < 0)
+		n->fdstore_fd = message_take_fd(m, 3);
 	n->process = reply->process;
 	n->control = control;
 	bind_use(n->slots_fd);
@@ -243,7 +243,7 @@ static int client_claim_sockets(struct node *n) REQUIRES(n->request_lock)
 	struct proto_plain request, reply;
 
 	client_head(&request.head, PROTO_SOCKETS_CLAIM);
-	return client_claim(n, &request.head, sizeof(request), &n->keeper_fd, &reply.head,
+	return client_claim(n, &request.head, sizeof(request), &n->fdstore_fd, &reply.head,
 			    sizeof(reply));
 }
 
@@ -441,7 +441,7 @@ static struct node *client_create(const struct node_self *self)
 	lock_init(&n->state_lock);
 	lock_init(&n->wills.lock);
 	lock_acquire(&n->request_lock);
-	n->control = n->slots_fd = n->keeper_fd = -1;
+	n->control = n->slots_fd = n->fdstore_fd = -1;
 	lock_release(&n->request_lock);
 	return n;
 }
@@ -454,8 +454,8 @@ static void client_destroy(struct node *n)
 		close(n->control);
 	if (n->slots_fd >= 0)
 		close(n->slots_fd);
-	if (n->keeper_fd >= 0)
-		close(n->keeper_fd);
+	if (n->fdstore_fd >= 0)
+		close(n->fdstore_fd);
 	free(n->agents);
 	free(n->flows);
 	client_fabric_close(n);

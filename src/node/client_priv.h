@@ -10,7 +10,7 @@
 #include "base/list.h"
 #include "node/address.h"
 #include "node/message.h"
-#include "node/notice.h"
+#include "node/directory.h"
 #include "node/place.h"
 #include "node/will.h"
 
@@ -51,7 +51,7 @@ struct node {
 	int control GUARDED_BY(request_lock);
 	u32 serial GUARDED_BY(request_lock);
 	int slots_fd GUARDED_BY(request_lock); /* its byte locks hold this process' slots */
-	int keeper_fd GUARDED_BY(request_lock); /* keeps UDP sockets open for the next node */
+	int fdstore_fd GUARDED_BY(request_lock); /* keeps UDP sockets open for the next node */
 	u8 slots[PROTO_SLOT_BYTES] GUARDED_BY(request_lock);
 
 	struct client_agent *agents GUARDED_BY(request_lock);
@@ -65,7 +65,7 @@ struct node {
 
 	struct lock state_lock ACQUIRED_AFTER(request_lock);
 	int events GUARDED_BY(state_lock); /* -1: lost */
-	const struct notice *notice GUARDED_BY(state_lock);
+	const struct directory *directory GUARDED_BY(state_lock);
 	u64 recovered_ns GUARDED_BY(state_lock); /* came to another node; 0: never */
 	struct list_head waiting GUARDED_BY(state_lock); /* struct client_event */
 	u64 *pairs GUARDED_BY(state_lock);
@@ -130,8 +130,8 @@ int events_init(struct node *n);
 void events_destroy(struct node *n);
 /* Reads the old socket to its end and closes it; its events wait for node_event_next. */
 void events_drain(struct node *n);
-/* Takes the events socket and the notice board of a node. */
-int events_replace(struct node *n, int events, const struct notice *notice);
+/* Takes the events socket and the directory of a node. */
+int events_replace(struct node *n, int events, const struct directory *directory);
 bool events_live(struct node *n);
 /* What the board does not show: -ENOENT, or -EAGAIN where it may come: `incomplete`, the board's
  * word from before the look, or this process has not come to the next node yet. */

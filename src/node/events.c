@@ -1,6 +1,6 @@
 /* events.c: unsolicited messages of the node, and this process' copy of what it must claim from the
  * next node.
- * In:    packets on the events socket, the notice board     Out: struct node_event
+ * In:    packets on the events socket, the directory     Out: struct node_event
  * Runs:  the engine's thread; requests add to the copies    Locks: state_lock (never waits inside)
  */
 #include <errno.h>
@@ -83,7 +83,7 @@ void events_destroy(struct node *n)
 	}
 	if (n->events >= 0)
 		close(n->events);
-	notice_unmap(n->notice);
+	directory_unmap(n->directory);
 	free(n->pairs);
 	free(n->joined);
 	free(n->listening);
@@ -376,7 +376,7 @@ static int events_queue_device(struct node *n, enum node_event_type type, u32 in
 static void events_compare_devices(struct node *n) REQUIRES(n->state_lock)
 {
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
-		u64 now = notice_device_id(n->notice, i);
+		u64 now = directory_device_id(n->directory, i);
 
 		if (now == n->devices[i])
 			continue;
@@ -458,7 +458,7 @@ void events_drain(struct node *n)
 	lock_release(&n->state_lock);
 }
 
-int events_replace(struct node *n, int events, const struct notice *notice)
+int events_replace(struct node *n, int events, const struct directory *directory)
 {
 	bool first;
 	int err;
@@ -468,11 +468,11 @@ int events_replace(struct node *n, int events, const struct notice *notice)
 	if (err == 0) {
 		events_close_socket(n);
 		n->events = events;
-		first = n->notice == NULL;
-		notice_unmap(n->notice);
-		n->notice = notice;
+		first = n->directory == NULL;
+		directory_unmap(n->directory);
+		n->directory = directory;
 		for (u32 i = 0; first && i < NODE_DEVICES; i++)
-			n->devices[i] = notice_device_id(notice, i);
+			n->devices[i] = directory_device_id(directory, i);
 		events_compare_devices(n);
 	}
 	lock_release(&n->state_lock);
@@ -577,7 +577,7 @@ bool node_event_take(struct node *n, enum node_event_type type, struct node_even
 	return c != NULL;
 }
 
-/* ---- the notice board ---- */
+/* ---- the directory ---- */
 
 int node_device_get(struct node *n, u32 index, struct node_config *out)
 {
@@ -586,7 +586,7 @@ int node_device_get(struct node *n, u32 index, struct node_config *out)
 	if (index >= NODE_DEVICES)
 		return -ENODEV;
 	lock_acquire(&n->state_lock);
-	notice_read_device(n->notice, index, &read);
+	directory_read_device(n->directory, index, &read);
 	lock_release(&n->state_lock);
 	if (read.id == 0)
 		return -ENODEV;
@@ -599,7 +599,7 @@ int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_m
 	int count;
 
 	lock_acquire(&n->state_lock);
-	count = notice_read_members(n->notice, gid, from, out, max);
+	count = directory_read_members(n->directory, gid, from, out, max);
 	lock_release(&n->state_lock);
 	return count;
 }
@@ -624,8 +624,9 @@ int node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u
 	int err = 0;
 
 	lock_acquire(&n->state_lock);
-	incomplete = notice_is_incomplete(n->notice);
-	if (!notice_read_listener(n->notice, service_id, private_data, from, NULL, &process, slot))
+	incomplete = directory_is_incomplete(n->directory);
+	if (!directory_read_listener(n->directory, service_id, private_data, from, NULL, &process,
+				     slot))
 		err = events_not_shown(n, incomplete);
 	lock_release(&n->state_lock);
 	return err;
@@ -633,13 +634,13 @@ int node_listener_find(struct node *n, u64 service_id, const u8 *private_data, u
 
 void node_listening_slots(struct node *n, u64 slots[NODE_SLOTS / 64])
 {
-	struct notice_listener some[32];
+	struct directory_listener some[32];
 	u32 count, at = 0;
 
 	memset(slots, 0, NODE_SLOTS / 8);
 	lock_acquire(&n->state_lock);
 	do {
-		count = notice_list_listeners(n->notice, &at, some, ARRAY_LEN(some));
+		count = directory_list_listeners(n->directory, &at, some, ARRAY_LEN(some));
 		for (u32 i = 0; i < count; i++) {
 			if (some[i].slot < NODE_SLOTS)
 				slots[some[i].slot / 64] |= 1ull << some[i].slot % 64;

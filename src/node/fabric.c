@@ -424,8 +424,8 @@ bool node_fabric_is_at(const struct node_fabric *f, u32 slot, u32 port)
 	u32 host = 0;
 
 	lock_acquire(&n->state_lock);
-	if (n->notice != NULL && slot < NODE_SLOTS)
-		host = __atomic_load_n(&n->notice->slot_host[slot], __ATOMIC_RELAXED);
+	if (n->directory != NULL && slot < NODE_SLOTS)
+		host = __atomic_load_n(&n->directory->slot_host[slot], __ATOMIC_RELAXED);
 	lock_release(&n->state_lock);
 	return host == 0 || (fabric_port_read(&f->view, port, &p) == 0 &&
 			     client_fabric_same_host(&f->view, host - 1, p.node));

@@ -106,7 +106,7 @@ u64 node_flow_generation(struct node *n)
 	u64 generation;
 
 	lock_acquire(&n->state_lock);
-	generation = notice_flow_generation(n->notice);
+	generation = directory_flow_generation(n->directory);
 	lock_release(&n->state_lock);
 	return generation;
 }
@@ -117,7 +117,7 @@ int node_flow_list(struct node *n, u64 device, struct node_flow *out, int max)
 
 	lock_acquire(&n->state_lock);
 	if (n->recovered_ns == 0 || clock_now_ns() - n->recovered_ns >= FLOW_RESUME_NS)
-		count = (int)notice_list_flows(n->notice, device, n->process, out, (u32)max);
+		count = (int)directory_list_flows(n->directory, device, n->process, out, (u32)max);
 	lock_release(&n->state_lock);
 	return count;
 }

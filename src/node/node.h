@@ -11,7 +11,7 @@
  *   connection.c  finds the node or starts it       spawn.c      starts the daemon
  *   address.c     the node's name and address       place.c      places of its folder
  *   message.c     packets with descriptors          await.c      the wait for a slow node
- *   notice.c      the notice board                  udp_socket.c sockets as RoCEv2 needs them
+ *   directory.c      the directory                  udp_socket.c sockets as RoCEv2 needs them
  *   will.c        what the node says at our death
  *   datagram.c    the RoCE headers of a datagram to QP1
  *   successor.c   replaces a node whose limit of descriptors is too low

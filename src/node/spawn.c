@@ -45,7 +45,7 @@ struct spawn {
 	char *argv[7];
 	char *envp[SPAWN_ENV + 1];
 	int flags;          /* for both clone()s */
-	int heirlooms[SPAWN_HEIRLOOMS], heirloom_count;
+	int inherited[SPAWN_INHERITED], inherited_count;
 	volatile int error; /* written by the children */
 	volatile s32 pid;   /* the daemon's, written by the first child */
 	char stack[2][SPAWN_STACK] __attribute__((aligned(16)));
@@ -118,25 +118,25 @@ int spawn_find(char *path, size_t size)
  * bookkeeping (a child never returns from a function). */
 #define SPAWN_CHILD __attribute__((no_sanitize("thread"), no_sanitize("address")))
 
-/* Gives the heirlooms the numbers from 3 on, without close-on-exec. 0 or a negative errno. */
-SPAWN_CHILD static int spawn_place_heirlooms(struct spawn *s)
+/* Gives the inherited the numbers from 3 on, without close-on-exec. 0 or a negative errno. */
+SPAWN_CHILD static int spawn_place_inherited(struct spawn *s)
 {
-	const int behind = 3 + s->heirloom_count;
+	const int behind = 3 + s->inherited_count;
 
-	for (int i = 0; i < s->heirloom_count; i++) {
-		long fd = syscall(SYS_fcntl, s->heirlooms[i], F_DUPFD, behind);
+	for (int i = 0; i < s->inherited_count; i++) {
+		long fd = syscall(SYS_fcntl, s->inherited[i], F_DUPFD, behind);
 
 		if (fd < 0)
 			return -errno;
-		s->heirlooms[i] = (int)fd;
+		s->inherited[i] = (int)fd;
 	}
-	for (int i = 0; i < s->heirloom_count; i++)
-		if (syscall(SYS_dup3, s->heirlooms[i], 3 + i, 0) < 0)
+	for (int i = 0; i < s->inherited_count; i++)
+		if (syscall(SYS_dup3, s->inherited[i], 3 + i, 0) < 0)
 			return -errno;
 	return 0;
 }
 
-/* Closes all descriptors but the heirlooms and 0 to 2, which become /dev/null. */
+/* Closes all descriptors but the inherited and 0 to 2, which become /dev/null. */
 SPAWN_CHILD static void spawn_close_fds(int first)
 {
 	long null = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
@@ -180,10 +180,10 @@ SPAWN_CHILD static int spawn_child(void *arg)
 	int pid;
 
 	spawn_default_signals();
-	s->error = spawn_place_heirlooms(s);
+	s->error = spawn_place_inherited(s);
 	if (s->error < 0)
 		syscall(SYS_exit, 1);
-	spawn_close_fds(3 + s->heirloom_count);
+	spawn_close_fds(3 + s->inherited_count);
 	syscall(SYS_setsid);
 	if (syscall(SYS_chdir, "/") < 0)
 		s->error = -errno;
@@ -228,8 +228,8 @@ static void spawn_fill(struct spawn *s, const char *name, enum place_scope scope
 	s->argv[3] = (char *)name;
 	if (scope == PLACE_MACHINE)
 		s->argv[last++] = (char *)"--machine";
-	if (s->heirloom_count > 0)
-		s->argv[last] = (char *)"--heir";
+	if (s->inherited_count > 0)
+		s->argv[last] = (char *)"--successor";
 	for (char **e = environ; e != NULL && *e != NULL && n < SPAWN_ENV; e++)
 		if (spawn_env_wanted(*e))
 			s->envp[n++] = *e;
@@ -260,9 +260,9 @@ int spawn_successor(const char *name, enum place_scope scope, const int *fds, in
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (s == MAP_FAILED)
 		return -ENOMEM;
-	s->heirloom_count = MIN(count, SPAWN_HEIRLOOMS);
-	if (s->heirloom_count > 0)
-		memcpy(s->heirlooms, fds, (size_t)s->heirloom_count * sizeof(*fds));
+	s->inherited_count = MIN(count, SPAWN_INHERITED);
+	if (s->inherited_count > 0)
+		memcpy(s->inherited, fds, (size_t)s->inherited_count * sizeof(*fds));
 	err = spawn_find(s->path, sizeof(s->path));
 	if (err == 0) {
 		spawn_fill(s, name, scope);

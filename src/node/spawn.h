@@ -5,7 +5,7 @@
 #include "node/place.h"
 
 enum {
-	SPAWN_HEIRLOOMS = 2,
+	SPAWN_INHERITED = 2,
 	/* Descriptors without which a node cannot serve one process: its own and the process'. */
 	SPAWN_LEAST_FDS = 28,
 };
@@ -17,7 +17,7 @@ enum {
  * because another daemon runs already. *pid: the daemon's. */
 int spawn_daemon(const char *name, enum place_scope scope, s32 *pid);
 /* As spawn_daemon, for the node that follows one that has ended: the daemon gets copies of its
- * descriptors, SPAWN_HEIRLOOMS at most, from number 3 on. */
+ * descriptors, SPAWN_INHERITED at most, from number 3 on. */
 int spawn_successor(const char *name, enum place_scope scope, const int *fds, int count,
 		    s32 *pid);
 /* Finds the daemon's program; -ENOENT. */

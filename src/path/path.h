@@ -1,8 +1,8 @@
 /* path.h: how packets of the transport engine reach another queue pair, wherever it is.
  *
- * Each path states its guarantees (struct path_promise); the engine tests those and never the kind
- * of path. A packet here is decoded: headers as fields, named as in IBA vol 1 ch. 9, payload as
- * pieces of memory. Rooms: shm (every process of this node, this one included) and udp (other
+ * Each path states its guarantees (struct path_guarantees); the engine tests those and never the
+ * kind of path. A packet here is decoded: headers as fields, named as in IBA vol 1 ch. 9, payload
+ * as pieces of memory. Rooms: shm (every process of this node, this one included) and udp (other
  * hosts).
  */
 #ifndef PATH_PATH_H
@@ -17,7 +17,7 @@
 
 _Static_assert(PKT_TYPE_RC == (int)IBV_QPT_RC, "pkt.h knows the number");
 
-struct path_promise {
+struct path_guarantees {
 	bool ordered;  /* packets of one sender to one destination arrive in the order sent */
 	bool reliable; /* a packet taken by send() arrives unless the destination's process dies */
 	bool direct;   /* write()/read() may reach the peer's registered memory */
@@ -136,7 +136,7 @@ extern const char *const path_counter_names[PATH_COUNTERS];
 struct path_dest;
 struct path;
 
-enum { PATH_ABSENT_MOST = 32 };
+enum { PATH_ABSENT_MAX = 32 };
 
 /* PKT_ABSENT reports that found no room: for queue pairs that are absent or not receiving. `all`:
  * more than fit. */
@@ -146,7 +146,7 @@ struct path_absent {
 	struct {
 		u8 qp_type;
 		u32 dqpn, sqpn, psn; /* of the answer */
-	} answer[PATH_ABSENT_MOST];
+	} answer[PATH_ABSENT_MAX];
 } OWNED_BY(callbacks of the path);
 
 /* Bytes in flight to one destination whose path loses packets, with a charge per packet. */
@@ -310,7 +310,7 @@ struct path_ops {
 
 struct path {
 	const struct path_ops *ops FIXED;
-	struct path_promise promise FIXED;
+	struct path_guarantees guarantees FIXED;
 	const struct path_user *user_ops FIXED;
 	void *user FIXED;
 	u64 *counters FIXED; /* PATH_COUNTERS of them */

@@ -34,7 +34,7 @@ enum {
 	PROGRESS_LOOKS = 16, /* passes of PROGRESS_BUDGET before the engine's thread takes over */
 	PROGRESS_RECOVER_MS = 200, /* between attempts to find a new node */
 	PROGRESS_SPINS = 1000,	   /* empty polls in a row before a poller yields ... */
-	PROGRESS_SPINS_LEAST = 16, /* ... and where its peer shares the core */
+	PROGRESS_SPINS_MIN = 16,   /* ... and where its peer shares the core */
 	PROGRESS_YIELD_EVERY = 16,
 	PROGRESS_YIELD_NONE_US = 2,    /* no other thread has run */
 	PROGRESS_YIELD_SHORT_US = 200, /* shorter than a time slice */
@@ -64,7 +64,7 @@ static inline void progress_turn_found(void)
 	progress_turn.idle = 0;
 	if (unlikely(progress_turn.yielded))
 		progress_turn.early +=
-			(PROGRESS_SPINS - PROGRESS_SPINS_LEAST - progress_turn.early + 1) / 2;
+			(PROGRESS_SPINS - PROGRESS_SPINS_MIN - progress_turn.early + 1) / 2;
 	else if (unlikely(progress_turn.early != 0))
 		progress_turn.early -= (progress_turn.early + 15) / 16;
 	progress_turn.yielded = false;

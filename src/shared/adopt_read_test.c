@@ -14,7 +14,7 @@
 
 enum {
 	ROUNDS = 60,
-	ROUNDS_MOST = 1200,
+	ROUNDS_MAX = 1200,
 	READS_IN = 20,
 	REGIONS = 64,
 	READ = 4 * PAGE,
@@ -132,7 +132,7 @@ static void move_by_rounds(bool hole)
 
 	setup_bytes(64 * PAGE, hole);
 	reader = reader_begin();
-	for (int i = 0; i < ROUNDS_MOST && (i < ROUNDS || scene->reads[IN] < READS_IN); i++) {
+	for (int i = 0; i < ROUNDS_MAX && (i < ROUNDS || scene->reads[IN] < READS_IN); i++) {
 		new_credit();
 		phase(IN);
 		assert_int_not_equal(enter(memory, bytes), 0);

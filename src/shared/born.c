@@ -20,7 +20,7 @@
 
 enum { BORN_MAPS_SHARE = 2 }; /* share of the maps that adoption may use */
 #define BORN_LARGEST (64ull << 30)
-#define BORN_LEAST (1ull << 30)
+#define BORN_MIN (1ull << 30)
 
 struct born born;
 static __thread bool born_busy;
@@ -171,15 +171,15 @@ static void *born_table(u64 bytes)
 /* A multiple of 1 GiB, so that every alignment that the kernel favours holds. */
 static u64 born_reserve(u64 bytes)
 {
-	void *p = mmap(NULL, bytes + BORN_LEAST, PROT_NONE,
+	void *p = mmap(NULL, bytes + BORN_MIN, PROT_NONE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	u64 at = (u64)(uintptr_t)p, base = (at + BORN_LEAST - 1) / BORN_LEAST * BORN_LEAST;
+	u64 at = (u64)(uintptr_t)p, base = (at + BORN_MIN - 1) / BORN_MIN * BORN_MIN;
 
 	if (p == MAP_FAILED)
 		return 0;
 	if (base != at)
 		munmap(p, base - at);
-	munmap((void *)(uintptr_t)(base + bytes), at + BORN_LEAST - base);
+	munmap((void *)(uintptr_t)(base + bytes), at + BORN_MIN - base);
 	return base;
 }
 
@@ -211,7 +211,7 @@ static bool born_make(void) REQUIRES(&born.lock)
 
 	born.page_bytes = (u64)sysconf(_SC_PAGESIZE);
 	born.longest = (u64)sysconf(_SC_PHYS_PAGES) * born.page_bytes;
-	while (base == 0 && bytes >= BORN_LEAST) {
+	while (base == 0 && bytes >= BORN_MIN) {
 		base = born_reserve(bytes);
 		bytes /= base == 0 ? 2 : 1;
 	}

@@ -36,7 +36,7 @@ void umad_file_shut(struct umad_file *f)
 static void umad_file_release(struct umad_file *f)
 {
 	umad_agents_end(f);
-	umad_way_forget(f);
+	umad_ah_forget(f);
 	if (f->pd != NULL)
 		ib_dealloc_pd(f->pd);
 	f->pd = NULL;
@@ -110,7 +110,7 @@ static void umad_file_drop(struct atfork_watch *w) NO_THREAD_SAFETY /* the only 
 	f->way = NULL;
 	f->pd = NULL;
 	f->dead = f->told = true;
-	tally_renew(&f->tally, 1);
+	ready_fd_renew(&f->ready_fd, 1);
 }
 
 static void umad_table_drop(void) NO_THREAD_SAFETY /* the only thread */
@@ -154,12 +154,12 @@ static int umad_file_begin(struct umad_file *f) NO_THREAD_SAFETY
 	f->pd = ib_alloc_pd(f->device);
 	if (IS_ERR(f->pd))
 		return (int)PTR_ERR(f->pd);
-	err = tally_open(&f->tally);
+	err = ready_fd_open(&f->ready_fd);
 	if (err == 0) {
 		err = atfork_watch_add(&f->watch, umad_file_drop);
 		if (err == 0)
 			return 0;
-		tally_close(&f->tally);
+		ready_fd_close(&f->ready_fd);
 	}
 	ib_dealloc_pd(f->pd);
 	return err;
@@ -254,11 +254,11 @@ void umad_file_close(struct umad_file *f)
 	umad_file_shut(f);
 	umad_file_release(f);
 	atfork_watch_remove(&f->watch);
-	tally_close(&f->tally);
+	ready_fd_close(&f->ready_fd);
 	free(f);
 }
 
 int umad_file_fd(const struct umad_file *f)
 {
-	return f->tally.fd;
+	return f->ready_fd.fd;
 }

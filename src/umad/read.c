@@ -33,9 +33,9 @@ void umad_queue_tell(struct umad_file *f)
 	bool readable = f->dead || !list_empty(&f->waiting);
 
 	if (readable && !f->told)
-		tally_add(&f->tally);
+		ready_fd_add(&f->ready_fd);
 	else if (!readable && f->told)
-		tally_take(&f->tally, 1);
+		ready_fd_take(&f->ready_fd, 1);
 	f->told = readable;
 }
 
@@ -229,7 +229,7 @@ static bool umad_is_readable(struct umad_file *f)
 int umad_file_wait(struct umad_file *f, int timeout_ms)
 {
 	u64 deadline = clock_now_ns() + (u64)MAX(timeout_ms, 0) * NS_PER_MS;
-	struct pollfd p = { .fd = f->tally.twin >= 0 ? f->tally.twin : f->tally.fd,
+	struct pollfd p = { .fd = f->ready_fd.twin >= 0 ? f->ready_fd.twin : f->ready_fd.fd,
 			    .events = POLLIN };
 
 	while (!umad_is_readable(f)) {

@@ -12,12 +12,12 @@
 /* ---- ways ------------------------------------------------------------------------------------ */
 
 /* Gives up a hold; the handle to destroy, without a lock: its maker may wait. NULL: none. */
-static struct umad_way *umad_way_put(struct umad_way *way)
+static struct umad_ah *umad_ah_put(struct umad_ah *way)
 {
 	return way != NULL && --way->refs == 0 ? way : NULL;
 }
 
-static void umad_way_free(struct umad_way *way)
+static void umad_ah_free(struct umad_ah *way)
 {
 	if (way == NULL)
 		return;
@@ -25,7 +25,7 @@ static void umad_way_free(struct umad_way *way)
 	free(way);
 }
 
-static struct umad_way *umad_way_find(struct umad_file *f, const struct ib_ah_attr *attr)
+static struct umad_ah *umad_ah_find(struct umad_file *f, const struct ib_ah_attr *attr)
 	REQUIRES(f->lock)
 {
 	if (f->way == NULL || !umad_address_same(&f->way->attr, attr))
@@ -34,13 +34,13 @@ static struct umad_way *umad_way_find(struct umad_file *f, const struct ib_ah_at
 	return f->way;
 }
 
-static int umad_way_make(struct umad_file *f, struct ib_ah_attr *attr, struct umad_way **out)
+static int umad_ah_make(struct umad_file *f, struct ib_ah_attr *attr, struct umad_ah **out)
 {
-	struct umad_way *way = malloc(sizeof(*way)), *old;
+	struct umad_ah *way = malloc(sizeof(*way)), *old;
 
 	if (way == NULL)
 		return -ENOMEM;
-	*way = (struct umad_way){ .ah = ib_create_ah(f->pd, attr), .attr = *attr, .refs = 2 };
+	*way = (struct umad_ah){ .ah = ib_create_ah(f->pd, attr), .attr = *attr, .refs = 2 };
 	if (IS_ERR(way->ah)) {
 		int err = (int)PTR_ERR(way->ah);
 
@@ -48,38 +48,37 @@ static int umad_way_make(struct umad_file *f, struct ib_ah_attr *attr, struct um
 		return err;
 	}
 	lock_acquire(&f->lock);
-	old = umad_way_put(f->way);
+	old = umad_ah_put(f->way);
 	f->way = way;
 	lock_release(&f->lock);
-	umad_way_free(old);
+	umad_ah_free(old);
 	*out = way;
 	return 0;
 }
 
-static int umad_way_get(struct umad_file *f, const struct ib_user_mad_hdr *hdr,
-			struct umad_way **out)
+static int umad_ah_get(struct umad_file *f, const struct ib_user_mad_hdr *hdr, struct umad_ah **out)
 {
 	struct ib_ah_attr attr = umad_address_of(hdr, f->port_num);
-	struct umad_way *way;
+	struct umad_ah *way;
 
 	lock_acquire(&f->lock);
-	way = umad_way_find(f, &attr);
+	way = umad_ah_find(f, &attr);
 	lock_release(&f->lock);
 	if (way == NULL)
-		return umad_way_make(f, &attr, out);
+		return umad_ah_make(f, &attr, out);
 	*out = way;
 	return 0;
 }
 
-void umad_way_forget(struct umad_file *f)
+void umad_ah_forget(struct umad_file *f)
 {
-	struct umad_way *old;
+	struct umad_ah *old;
 
 	lock_acquire(&f->lock);
-	old = umad_way_put(f->way);
+	old = umad_ah_put(f->way);
 	f->way = NULL;
 	lock_release(&f->lock);
-	umad_way_free(old);
+	umad_ah_free(old);
 }
 
 /* ---- ends ------------------------------------------------------------------------------------ */
@@ -98,17 +97,17 @@ void umad_send_done(struct ib_mad_agent *mad, struct ib_mad_send_wc *wc)
 {
 	struct umad_packet *p = wc->send_buf->context[0];
 	struct umad_file *f = p->file;
-	struct umad_way *way;
+	struct umad_ah *way;
 
 	lock_acquire(&f->lock);
 	list_remove(&p->node);
-	way = umad_way_put(p->way);
+	way = umad_ah_put(p->way);
 	if (wc->status == IB_WC_RESP_TIMEOUT_ERR) {
 		umad_give_back(f, p);
 		p = NULL;
 	}
 	lock_release(&f->lock);
-	umad_way_free(way);
+	umad_ah_free(way);
 	ib_free_send_mad(wc->send_buf);
 	free(p);
 }
@@ -216,8 +215,8 @@ static int umad_post(struct umad_file *f, struct umad_packet *p, bool raw)
 static int umad_send(struct umad_file *f, struct ib_mad_agent *agent, const struct umad_message *m)
 {
 	struct umad_packet *p = malloc(sizeof(*p));
-	struct umad_way *way = NULL;
-	int err = p == NULL ? -ENOMEM : umad_way_get(f, m->hdr, &way);
+	struct umad_ah *way = NULL;
+	int err = p == NULL ? -ENOMEM : umad_ah_get(f, m->hdr, &way);
 
 	if (err != 0)
 		goto free_packet;
@@ -237,9 +236,9 @@ static int umad_send(struct umad_file *f, struct ib_mad_agent *agent, const stru
 	ib_free_send_mad(p->buf);
 put_way:
 	lock_acquire(&f->lock);
-	way = umad_way_put(way);
+	way = umad_ah_put(way);
 	lock_release(&f->lock);
-	umad_way_free(way);
+	umad_ah_free(way);
 free_packet:
 	free(p);
 	return err;

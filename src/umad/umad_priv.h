@@ -17,13 +17,13 @@
 #include "base/cond.h"
 #include "base/list.h"
 #include "base/work.h"
-#include "event/tally.h"
+#include "event/ready_fd.h"
 #include "umad/umad.h"
 
 _Static_assert(sizeof(struct ib_user_mad_hdr) == UMAD_HEADER, "the kernel's");
 
 /* An address handle that sends share. */
-struct umad_way {
+struct umad_ah {
 	struct ib_ah *ah FIXED;
 	struct ib_ah_attr attr FIXED;
 	u32 refs OWNED_BY(the lock of its file); /* sends with it; the file's own */
@@ -36,7 +36,7 @@ struct umad_packet {
 	bool response; /* of one that was sent */
 	struct ib_mad_recv_wc *recv; /* that has come; NULL: one that was sent */
 	struct ib_mad_send_buf *buf; /* while it is on its way */
-	struct umad_way *way;	     /* likewise */
+	struct umad_ah *way;	     /* likewise */
 	struct ib_user_mad_hdr hdr;
 	struct ib_mad_hdr mad; /* of one that was sent */
 } OWNED_BY(the lock of its file);
@@ -58,14 +58,14 @@ struct umad_file {
 	struct ib_device *device FIXED;
 	u8 port_num FIXED;
 	struct ib_pd *pd OWNED_BY(umad_table.ending, or who closes it); /* of the address handles */
-	struct tally tally FIXED;
+	struct ready_fd ready_fd FIXED;
 	struct atfork_watch watch GUARDS_ITSELF;
 	bool dead GUARDED_BY(lock); /* shut, the device is gone, or this is a forked child */
 	bool told GUARDED_BY(lock); /* the descriptor is readable */
 	bool told_dead GUARDED_BY(lock); /* a read has said so */
 	struct cond calm GUARDED_BY(lock); /* an agent has no users, or the file no sends */
 	struct umad_agent agents[UMAD_AGENTS] GUARDED_BY(lock);
-	struct umad_way *way GUARDED_BY(lock); /* the last one used; NULL: none */
+	struct umad_ah *way GUARDED_BY(lock);	   /* the last one used; NULL: none */
 	struct list_head sends GUARDED_BY(lock);   /* struct umad_packet */
 	struct list_head waiting GUARDED_BY(lock); /* struct umad_packet, to be read */
 	u32 waiting_mads GUARDED_BY(lock);
@@ -77,7 +77,7 @@ void umad_agents_end(struct umad_file *f);
 
 /* ---- send.c ---- */
 /* Gives up the address handle that is kept for the next send. */
-void umad_way_forget(struct umad_file *f);
+void umad_ah_forget(struct umad_file *f);
 void umad_send_done(struct ib_mad_agent *mad, struct ib_mad_send_wc *wc);
 
 /* ---- read.c ---- */

@@ -40,9 +40,9 @@ enum pkt_opcode {
 	/* RoCEv2's congestion notification, BTH opcode 0x81: for whoever sends to `dqpn`'s peer */
 	PKT_CNP,
 	/* no wire form: an XRC target's process begins, or ends, to hand requests to the process of
-	 * an SRQ (ibt/xrc/hand.h) */
-	PKT_HAND_OPEN = 26,
-	PKT_HAND_CLOSE = 27,
+	 * an SRQ (ibt/xrc/forward.h) */
+	PKT_FORWARD_OPEN = 26,
+	PKT_FORWARD_CLOSE = 27,
 	/* IBA vol 1, A19 (memory placement extensions). Both are answered by an empty READ
 	 * response */
 	PKT_FLUSH = 28,
@@ -56,7 +56,7 @@ enum { PKT_TYPE_RC = 2, PKT_TYPE_UD = 4, PKT_TYPE_XRC_INI = 9, PKT_TYPE_XRC_TGT 
 /* No wire form. Requests that an XRC target hands to the process of the SRQ: dqpn is the SRQ's
  * number, sqpn the target's. And that process' answers: the low bits tell the target's connections
  * apart. */
-enum { PKT_TYPE_HANDED = 0x80, PKT_TYPE_DONE = 0x40, PKT_DONE_SERIAL = 0x3f };
+enum { PKT_TYPE_FORWARDED = 0x80, PKT_TYPE_DONE = 0x40, PKT_DONE_SERIAL = 0x3f };
 
 enum pkt_flags {
 	PKT_SOLICITED = 1,

@@ -85,9 +85,9 @@ struct roce_flow {
 
 /* The flow label of a connection whose address vector has none: the same at both ends. */
 u32 roce_flow_label(u32 qpn, u32 peer);
-/* The source port of a flow: ROCE_SPORT_LEAST or more. */
+/* The source port of a flow: ROCE_SPORT_MIN or more. */
 u16 roce_sport(u32 flow_label);
-enum { ROCE_SPORT_LEAST = 0xc000 };
+enum { ROCE_SPORT_MIN = 0xc000 };
 
 bool roce_gid_is_ipv4(const u8 gid[16]);
 /* Bytes of IP and UDP header between these addresses: 28 or 48. */

@@ -24,5 +24,5 @@ u16 roce_sport(u32 flow_label)
 	u32 low = flow_label & ((1u << SPORT_BITS) - 1);
 	u32 high = flow_label >> SPORT_BITS & ((1u << (LABEL_BITS - SPORT_BITS)) - 1);
 
-	return (u16)(ROCE_SPORT_LEAST | (low ^ high));
+	return (u16)(ROCE_SPORT_MIN | (low ^ high));
 }

@@ -43,7 +43,7 @@ enum {
 	PATIENCE_S = 60,
 	GRH = 40,
 	LOOSE_POLLS = 20000,
-	PRESSED_MOST = 1 << 20,
+	PRESSED_MAX = 1 << 20,
 	PRESSED_WAIT_S = 1,
 };
 
@@ -674,7 +674,7 @@ static uint32_t pressed_take(struct peer *p, const struct ibv_wc *wc, uint32_t l
 
 static void pressed_server(struct peer *p)
 {
-	uint32_t *seen = calloc(PRESSED_MOST, sizeof(*seen)), arrived = 0, later = 0;
+	uint32_t *seen = calloc(PRESSED_MAX, sizeof(*seen)), arrived = 0, later = 0;
 	double until = now_s() + PATIENCE_S;
 	uint64_t counts[2] = { 0, 0 };
 	struct ibv_wc wc;
@@ -683,7 +683,7 @@ static void pressed_server(struct peer *p)
 	while (now_s() < until) {
 		int n = ibv_poll_cq(p->cq, 1, &wc);
 
-		need(n >= 0 && arrived < PRESSED_MOST, "ibv_poll_cq");
+		need(n >= 0 && arrived < PRESSED_MAX, "ibv_poll_cq");
 		if (n == 1) {
 			seen[arrived] = pressed_take(p, &wc,
 						     arrived == 0 ? 0 : seen[arrived - 1] + 1);

@@ -18,14 +18,14 @@
 #include <ucp/api/ucp.h>
 #include <unistd.h>
 
-enum { LONGEST_S = 170, PROCESSES_MOST = 16, WORKERS_MOST = 32, ADDRESS_MOST = 4096 };
+enum { LONGEST_S = 170, PROCESSES_MAX = 16, WORKERS_MAX = 32, ADDRESS_MAX = 4096 };
 
 /* What the processes share. */
 struct meeting {
 	unsigned all, living; /* atomic: arrivals at meetings of all, of all but the still one */
 	unsigned wrong;	      /* atomic: messages with other bytes than their sender's */
-	size_t length[PROCESSES_MOST][WORKERS_MOST];
-	char address[PROCESSES_MOST][WORKERS_MOST][ADDRESS_MOST];
+	size_t length[PROCESSES_MAX][WORKERS_MAX];
+	char address[PROCESSES_MAX][WORKERS_MAX][ADDRESS_MAX];
 };
 
 /* One endpoint, and the message that each of its ends sends to the other. */
@@ -40,10 +40,10 @@ enum { SEND, RECEIVE, CLOSE };
 static struct meeting *meeting;
 static int processes, workers, rounds, me;
 static int still = -1; /* the process that is stopped */
-static pid_t pid[PROCESSES_MOST]; /* process 0 knows the others */
+static pid_t pid[PROCESSES_MAX]; /* process 0 knows the others */
 static ucp_context_h context;
-static ucp_worker_h worker[WORKERS_MOST];
-static struct way way[PROCESSES_MOST * WORKERS_MOST * WORKERS_MOST];
+static ucp_worker_h worker[WORKERS_MAX];
+static struct way way[PROCESSES_MAX * WORKERS_MAX * WORKERS_MAX];
 static int ways;
 
 static void must(ucs_status_t status, const char *what)
@@ -101,7 +101,7 @@ static void open_workers(void)
 
 		must(ucp_worker_create(context, &single, &worker[i]), "ucp_worker_create");
 		must(ucp_worker_get_address(worker[i], &address, length), "ucp_worker_get_address");
-		must(*length > ADDRESS_MOST ? UCS_ERR_BUFFER_TOO_SMALL : UCS_OK, "address");
+		must(*length > ADDRESS_MAX ? UCS_ERR_BUFFER_TOO_SMALL : UCS_OK, "address");
 		memcpy(meeting->address[me][i], address, *length);
 		ucp_worker_release_address(worker[i], address);
 	}
@@ -258,7 +258,7 @@ int main(int argc, char **argv)
 	processes = atoi(argv[1]);
 	workers = atoi(argv[2]);
 	rounds = atoi(argv[3]);
-	if (processes < 2 || processes > PROCESSES_MOST || workers > WORKERS_MOST)
+	if (processes < 2 || processes > PROCESSES_MAX || workers > WORKERS_MAX)
 		return 2;
 	if (argc > 4)
 		still = processes - 1;

@@ -63,7 +63,7 @@ static void absent__one_finds_no_room(void **state)
 
 static void absent__a_few_find_no_room(void **state)
 {
-	absent_run(PATH_ABSENT_MOST);
+	absent_run(PATH_ABSENT_MAX);
 }
 
 static void absent__more_than_are_kept(void **state)

@@ -16,7 +16,7 @@ enum {
 	FIRST_MS = 50,
 	FIRST_EACH_MS = 5,
 	LATER_MS = 5,
-	LIMIT_LEAST = 190 << 10, /* of the window's limit, 208 KiB */
+	LIMIT_MIN = 190 << 10, /* of the window's limit, 208 KiB */
 };
 
 struct dead {
@@ -117,7 +117,7 @@ static void dead_expect_window(struct dead *d) NO_THREAD_SAFETY /* there is one 
 {
 	const struct path_window *w = d->net.side[0].dest.dest.window;
 
-	assert_true(w->limit == 0 || w->limit >= LIMIT_LEAST);
+	assert_true(w->limit == 0 || w->limit >= LIMIT_MIN);
 }
 
 static void dead_run(struct dead *d, enum ibv_wr_opcode theirs, enum ibv_wr_opcode healthy)

@@ -8,12 +8,12 @@
 enum {
 	FAR_LENGTH = 256 << 10,
 	FAR_DEPTH = 64,
-	FAR_WAYS = 40,		 /* there and back, for a stream */
-	FAR_WINDOW = 208 << 10,	 /* what may always be under way */
-	FAR_LEAST = 140 << 10,	 /* bytes that go each time */
-	FAR_STALL_MS = 4, /* for each of them of the way so much may */
-	FAR_READS = 16, /* requests for READs under way, */
-	FAR_READ = 128 << 10, /* and what each asks for, at most */
+	FAR_WAYS = 40,		/* there and back, for a stream */
+	FAR_WINDOW = 208 << 10, /* what may always be under way */
+	FAR_MIN = 140 << 10,	/* bytes that go each time */
+	FAR_STALL_MS = 4,	/* for each of them of the way so much may */
+	FAR_READS = 16,		/* requests for READs under way, */
+	FAR_READ = 128 << 10,	/* and what each asks for, at most */
 	FAR_TIMEOUT = 14,
 	FAR_RETRIES = 7,
 	FAR_PATIENCE_MS = 536, /* of these two */
@@ -149,7 +149,7 @@ static void far__window_stays_where_the_way_is_short(void **state)
 	u64 retries;
 
 	for (u32 i = 0; i < ARRAY_LEN(rtts); i++)
-		assert_in_range(far_stream(IBV_WR_RDMA_WRITE, rtts[i], 0, &retries), FAR_LEAST,
+		assert_in_range(far_stream(IBV_WR_RDMA_WRITE, rtts[i], 0, &retries), FAR_MIN,
 				FAR_WINDOW);
 }
 

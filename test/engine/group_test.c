@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-enum { GROUP_MOST = 1000 };
+enum { GROUP_MAX = 1000 };
 
 struct group {
 	struct net net;
 	struct ibt_qp *qp;
-	u32 got[GROUP_MOST]; /* how often a member was sent it */
+	u32 got[GROUP_MAX]; /* how often a member was sent it */
 	u32 last;
 	bool ordered;
 	u32 others; /* sent to who is no member */
@@ -20,7 +20,7 @@ static bool group_see(struct net *net, int from, struct pkt *p)
 	struct group *g = net->tap_arg;
 	u32 at = p->dqpn - NET_MEMBER;
 
-	if (at >= GROUP_MOST) {
+	if (at >= GROUP_MAX) {
 		g->others++;
 		return false;
 	}
@@ -106,7 +106,7 @@ static u32 group_count(const struct group *g)
 {
 	u32 n = 0;
 
-	for (u32 i = 0; i < GROUP_MOST; i++)
+	for (u32 i = 0; i < GROUP_MAX; i++)
 		n += g->got[i];
 	return n;
 }
@@ -126,7 +126,7 @@ static void group_check_all(struct group *g, u32 members)
 
 static void group__each_member_however_many(void **state)
 {
-	static const u32 members[] = { 0, 1, 255, 256, 257, 511, 512, 513, GROUP_MOST };
+	static const u32 members[] = { 0, 1, 255, 256, 257, 511, 512, 513, GROUP_MAX };
 	static struct group g;
 
 	for (u32 i = 0; i < ARRAY_LEN(members); i++) {
@@ -150,7 +150,7 @@ static void group__goes_on_where_there_was_no_room(void **state)
 	static struct group g;
 
 	for (u32 i = 0; i < ARRAY_LEN(room); i++) {
-		group_open(&g, GROUP_MOST, room[i]);
+		group_open(&g, GROUP_MAX, room[i]);
 		g.net.cfg.delay_ns = 20 * NS_PER_MS;
 		for (u64 id = 1; id <= 2; id++) {
 			group_look(&g);
@@ -158,7 +158,7 @@ static void group__goes_on_where_there_was_no_room(void **state)
 			assert_int_equal(cq_peek(&g.net.side[0].send_cq, 1), 0);
 			net_run(&g.net, 40 * NS_PER_S);
 			group_expect(&g, id);
-			group_check_all(&g, GROUP_MOST);
+			group_check_all(&g, GROUP_MAX);
 		}
 		group_close(&g);
 	}

@@ -62,7 +62,7 @@ static void net_fly(struct net *net, int to, const struct pkt *p, const struct i
 	u32 at = 0;
 
 	assert_non_null(f);
-	assert_true(net->count < NET_MOST);
+	assert_true(net->count < NET_MAX);
 	*f = (struct net_packet){
 		.to = to, .plane = net->sending, .pkt = *p, .order = net->order++
 	};
@@ -439,9 +439,9 @@ static void net_open_side(struct net *net, int index)
 	s->index = index;
 	s->path.ops = &net_ops;
 	s->path.counters = s->counters;
-	s->path.promise.ordered = s->path.promise.reliable = net->cfg.reliable;
-	s->path.promise.direct = net->cfg.direct;
-	s->path.promise.mtu = net->cfg.mtu != 0 ? net->cfg.mtu : 4096;
+	s->path.guarantees.ordered = s->path.guarantees.reliable = net->cfg.reliable;
+	s->path.guarantees.direct = net->cfg.direct;
+	s->path.guarantees.mtu = net->cfg.mtu != 0 ? net->cfg.mtu : 4096;
 	s->dest = (struct net_dest){ .side = index, .to = 1 - index, .net = net };
 	s->second = s->from = s->from_second = s->dest;
 	s->second.plane = s->from_second.plane = net->cfg.planes;

@@ -14,11 +14,11 @@
 #include "ibt/ibt.h"
 
 enum {
-	NET_MOST = 8192,       /* packets on their way */
+	NET_MAX = 8192, /* packets on their way */
 	NET_PAYLOAD = 4096,
-	NET_MEMORY = 4 << 20,  /* registered bytes of a side */
+	NET_MEMORY = 4 << 20, /* registered bytes of a side */
 	NET_COMPLETIONS = 4096,
-	NET_BUFFER = 212992,   /* a stock receive buffer */
+	NET_BUFFER = 212992, /* a stock receive buffer */
 	NET_SEEN = 4096,
 	NET_BATCH = 256,
 	NET_SECOND_QPN = 0x55, /* a datagram to it goes by net_side.second */
@@ -92,7 +92,7 @@ struct net_config {
 struct net {
 	struct net_config cfg;
 	struct net_side side[2];
-	struct net_packet *flying[NET_MOST];
+	struct net_packet *flying[NET_MAX];
 	u32 count;
 	u64 order, random;
 	u64 buffered[2], most_buffered; /* bytes of requests on their way to a side */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "input.h"
-#include "node/notice.h"
+#include "node/directory.h"
 
 static int handles[HANDLE_KINDS];
 
@@ -16,7 +16,7 @@ static int handles_notice(void)
 {
 	int fd = -1, err;
 
-	notice_unmap(notice_create(&fd, &err));
+	directory_unmap(directory_create(&fd, &err));
 	return fd;
 }
 
@@ -41,7 +41,7 @@ void handles_open(void)
 	handles[0] = handles_notice();
 	handles[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	handles[2] = handles_memory(4096, false);
-	handles[3] = handles_memory(sizeof(struct notice), true);
+	handles[3] = handles_memory(sizeof(struct directory), true);
 	handles[4] = handles_memory(0, true);
 	handles[5] = ends[0];
 	handles[6] = pipes[0];

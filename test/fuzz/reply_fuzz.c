@@ -56,7 +56,7 @@ static const struct shape {
 static struct fuzz {
 	struct input in;
 	struct node *node;
-	struct notice *notice;
+	struct directory *directory;
 	int notice_fd;
 	int server; /* the node's end of the control socket at hand; -1: none */
 	int events; /* of the events socket */
@@ -254,7 +254,7 @@ static void fuzz_event(bool take)
 		fuzz_close_event(&ev);
 }
 
-/* The notice board, as a node may write it, and what is read from it. */
+/* The directory, as a node may write it, and what is read from it. */
 static void fuzz_notice(void)
 {
 	struct node_member members[8];
@@ -263,7 +263,7 @@ static void fuzz_notice(void)
 	u32 at = (u32)input_u8(&f.in) << 8 | input_u8(&f.in);
 	int n;
 
-	input_bytes(&f.in, (u8 *)f.notice + 4 + at % 8192, 24);
+	input_bytes(&f.in, (u8 *)f.directory + 4 + at % 8192, 24);
 	fuzz_need(node_device_get(f.node, at % NODE_DEVICES, &c) < 0 ||
 			  (strlen(c.device) < sizeof(c.device) &&
 			   strlen(c.sysfs) < sizeof(c.sysfs) &&
@@ -333,8 +333,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	memset(&f, 0, sizeof(f));
 	f.in = (struct input){ data, size };
 	f.server = f.events = -1;
-	f.notice = notice_create(&f.notice_fd, &err);
-	fuzz_need(f.notice != NULL, "no notice board");
+	f.directory = directory_create(&f.notice_fd, &err);
+	fuzz_need(f.directory != NULL, "no directory");
 	if (node_attach(&self, &f.node) == 0) {
 		for (int i = 0; i < STEPS && f.in.left != 0; i++)
 			fuzz_call();
@@ -344,7 +344,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 		close(f.server);
 	if (f.events >= 0)
 		close(f.events);
-	notice_unmap(f.notice);
+	directory_unmap(f.directory);
 	close(f.notice_fd);
 	fuzz_need(handle_lowest() == lowest, "a descriptor is left open");
 	return 0;

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "input.h"
 #include "daemon/daemon_priv.h"
-#include "daemon/estate.h"
+#include "daemon/wills.h"
 
 enum { CLIENTS = 4, STEPS = 48, TURNS = 64, PROCESSES = 4 };
 
@@ -67,7 +67,7 @@ static const struct shape {
 static struct fuzz {
 	struct daemon *daemon;
 	int client[CLIENTS];
-	int extra[3]; /* slots file, keeper, what an earlier keeper left */
+	int extra[3]; /* slots file, fdstore, what an earlier fdstore left */
 	u32 slot;     /* given out last */
 } f;
 
@@ -83,15 +83,15 @@ static void fuzz_begin(void)
 	strcpy(d->options.node, "fuzz");
 	d->options.idle_ns = UINT64_MAX;
 	list_init(&d->procs);
-	list_init(&d->estates);
+	list_init(&d->wills);
 	list_init(&d->held);
 	d->folder.fd = d->listener.fd = d->inner.fd = d->addresses.fd = d->capture_fd = -1;
 	d->look_again_ns = UINT64_MAX;
 	fuzz_need(loop_init(&d->loop) == 0 && slots_open(&d->slots, -1, 0) == 0, "no daemon");
 	d->slots.file.next_process = 1;
-	d->notice = notice_create(&d->notice_fd, &err);
-	fuzz_need(d->notice != NULL && daemon_udp_init(&d->udp, &d->loop) == 0, "no daemon");
-	d->notice->devices[0].id = d->devices[0].id = 1;
+	d->directory = directory_create(&d->notice_fd, &err);
+	fuzz_need(d->directory != NULL && daemon_udp_init(&d->udp, &d->loop) == 0, "no daemon");
+	d->directory->devices[0].id = d->devices[0].id = 1;
 	strcpy(d->devices[0].name, "roce0");
 	d->next_device_id = 2;
 	/* a device that is added has a loopback address, never one of this host */
@@ -99,14 +99,14 @@ static void fuzz_begin(void)
 		d->devices[i].told.given = true;
 	d->devices[0].told.count = 1;
 	memcpy(d->devices[0].told.gid[0], address, 16);
-	memcpy(d->notice->devices[0].gids[1].gid, address, 16);
+	memcpy(d->directory->devices[0].gids[1].gid, address, 16);
 	daemon_udp_look_begin(&d->udp);
 	daemon_udp_want(&d->udp, address, 1);
 	daemon_udp_look_end(&d->udp);
-	daemon_udp_mark(&d->udp, &d->notice->devices[0]);
+	daemon_udp_mark(&d->udp, &d->directory->devices[0]);
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	f.extra[0] = d->slots.fd;
-	f.extra[1] = d->udp.keeper.out;
+	f.extra[1] = d->udp.fdstore.out;
 	f.extra[2] = d->notice_fd;
 	for (int i = 0; i < CLIENTS; i++)
 		f.client[i] = -1;
@@ -129,18 +129,18 @@ static void fuzz_finish(void)
 	fuzz_need(list_empty(&d->procs) && d->proc_count == 0, "a connection is left");
 	fuzz_need(d->attached == 0 && d->blocked_count == 0, "a process is counted that has gone");
 	fuzz_need(d->resuming == 0, "claims of a process are awaited that has gone");
-	fuzz_need(d->member_count == 0 && d->notice->members == 0, "a membership is left");
-	fuzz_need(d->notice->agents == 0, "an agent is left");
+	fuzz_need(d->member_count == 0 && d->directory->members == 0, "a membership is left");
+	fuzz_need(d->directory->agents == 0, "an agent is left");
 	fuzz_need(d->recorder == NULL && d->capture_fd < 0, "a recorder is left");
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
 		fuzz_need(d->slots.owner[slot] == 0, "a slot is left");
-	for (u32 chain = 0; chain <= NOTICE_BUCKETS; chain++)
-		fuzz_need(d->notice->chain[chain] == 0, "a listener is left");
-	estate_clear(d);
-	fuzz_need(d->estate_wills == 0, "wills are counted that nobody has");
+	for (u32 chain = 0; chain <= DIRECTORY_BUCKETS; chain++)
+		fuzz_need(d->directory->chain[chain] == 0, "a listener is left");
+	wills_clear(d);
+	fuzz_need(d->wills_count == 0, "wills are counted that nobody has");
 	pairs_clear(&d->pairs);
 	daemon_udp_destroy(&d->udp);
-	notice_unmap(d->notice);
+	directory_unmap(d->directory);
 	close(d->notice_fd);
 	slots_close(&d->slots);
 	loop_destroy(&d->loop);

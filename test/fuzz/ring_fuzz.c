@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "bed.h"
-#include "ibt/xrc/hand.h"
+#include "ibt/xrc/forward.h"
 #include "path/shm/shm_priv.h"
 
 enum { STEPS = 64 };
@@ -110,12 +110,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static void fuzz_look(void)
 {
 	const struct ring_shared *ring = f.link->tx.shared;
-	struct hand_open open;
+	struct forward_open open;
 
 	for (; f.seen != f.link->tx.head; f.seen++) {
 		const struct ring_slot *s = &ring->slots[f.seen % RING_SLOTS];
 
-		if (s->qp_type != PKT_TYPE_HANDED || s->opcode != PKT_HAND_OPEN)
+		if (s->qp_type != PKT_TYPE_FORWARDED || s->opcode != PKT_FORWARD_OPEN)
 			continue;
 		memcpy(&open, s->inlined, sizeof(open));
 		f.serial = open.serial;
@@ -124,17 +124,16 @@ static void fuzz_look(void)
 
 static void fuzz_hand(struct ring_slot *s, const struct step *step)
 {
-	struct hand_open open = { .xrcd = BED_DOMAIN,
-				  .serial = step->qp & 1,
-				  .psn_shift = 12,
-				  .resources = 4 };
+	struct forward_open open = {
+		.xrcd = BED_DOMAIN, .serial = step->qp & 1, .psn_shift = 12, .resources = 4
+	};
 
-	s->qp_type = PKT_TYPE_HANDED;
+	s->qp_type = PKT_TYPE_FORWARDED;
 	s->dqpn = step->qp & 4 ? bed_qpn(0) : bed_srqn();
 	s->sqpn = bed_peer_qpn(BED_XRC_TGT);
 	if (!(step->what & RIGHT_PSN))
 		return;
-	if (s->opcode == PKT_HAND_OPEN) {
+	if (s->opcode == PKT_FORWARD_OPEN) {
 		memcpy(s->inlined, &open, sizeof(open));
 		s->length = sizeof(open);
 		f.handed_psn = s->psn & 0xffffff;
@@ -221,7 +220,7 @@ static void fuzz_close(void)
 {
 	struct step step = { .what = RIGHT_QP, .qp = HANDED };
 
-	step.slot[0] = PKT_HAND_CLOSE;
+	step.slot[0] = PKT_FORWARD_CLOSE;
 	fuzz_step(&step);
 	f.handed_psn = 0;
 }

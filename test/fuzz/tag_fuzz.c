@@ -129,7 +129,7 @@ static int path_direct(struct path_dest *d, const struct path_target *t, const s
 
 static bool path_pullable(struct path_dest *d)
 {
-	return d->path->promise.reliable;
+	return d->path->guarantees.reliable;
 }
 
 /* The sender's memory is what the input has next. */
@@ -232,7 +232,7 @@ static void bed_open(struct fuzz *f, bool reliable)
 
 	f->path.ops = &ops;
 	f->path.counters = f->counters;
-	f->path.promise = (struct path_promise){
+	f->path.guarantees = (struct path_guarantees){
 		.ordered = reliable, .reliable = reliable, .direct = reliable, .mtu = MOST
 	};
 	path_dest_init(&f->dest, &f->path);
@@ -510,7 +510,7 @@ static void peer_request(u8 opcode, u8 what, u8 psn, u32 length)
 	peer_headers(payload, what);
 	if (what & RIGHT_PSN)
 		p.psn = (peer_psn() + (u32)((int8_t)psn / 16)) & 0xffffff;
-	if ((what & PULLED) && r.bed->path.promise.reliable) {
+	if ((what & PULLED) && r.bed->path.guarantees.reliable) {
 		struct iovec iov = { payload, length };
 
 		p.flags = PKT_PULL;
@@ -538,7 +538,7 @@ static void peer_answer(u8 opcode, u8 syndrome, u8 psn, u32 length)
 			 .psn = (r.read_psn + (u32)((int8_t)psn / 16)) & 0xffffff,
 			 .length = length };
 
-	if (p.opcode == PKT_ABSENT && !r.bed->path.promise.reliable)
+	if (p.opcode == PKT_ABSENT && !r.bed->path.guarantees.reliable)
 		return;
 	if (p.opcode >= PKT_ACK)
 		p.length = 0;

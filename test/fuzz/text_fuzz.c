@@ -18,7 +18,7 @@
 #include "daemon/device_file.h"
 #include "shared/adopt_priv.h"
 
-enum { TEXT_MOST = 64 << 10, TREE_NAME = 300 };
+enum { TEXT_MAX = 64 << 10, TREE_NAME = 300 };
 
 static const char tree[] = "/nowhere/tree";
 static struct input status, text; /* what the files hold */
@@ -165,7 +165,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
-	struct input in = { data, MIN(size, (size_t)TEXT_MOST) };
+	struct input in = { data, MIN(size, (size_t)TEXT_MAX) };
 	u8 which = input_u8(&in), length;
 	u32 page, pages;
 

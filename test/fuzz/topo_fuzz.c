@@ -13,7 +13,7 @@
 #include "fabric/fabric.h"
 #include "input.h"
 
-enum { SPEC_MOST = 100, FABRIC_MOST = 64 /* nodes of a fabric that is made */ };
+enum { SPEC_MAX = 100, FABRIC_MAX = 64 /* nodes of a fabric that is made */ };
 
 static void deliver(void *arg, u32 port, const struct fabric_mad *m)
 {
@@ -112,7 +112,7 @@ static void make_fabric(const struct topo *t)
 int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 {
 	struct input in = { data, size };
-	char spec[SPEC_MOST + 1] = "";
+	char spec[SPEC_MAX + 1] = "";
 	struct topo_error e;
 	struct topo t;
 	int err;
@@ -120,7 +120,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	if ((input_u8(&in) & 1) == 0) {
 		err = topo_parse((const char *)in.at, in.left, &t, &e);
 	} else {
-		in.left = MIN(in.left, (size_t)SPEC_MOST);
+		in.left = MIN(in.left, (size_t)SPEC_MAX);
 		memcpy(spec, in.at, in.left);
 		in = (struct input){ (const u8 *)spec, strlen(spec) };
 		err = topo_generate(spec, &t, &e);
@@ -130,7 +130,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 		return 0;
 	}
 	judge_topology(&t);
-	if (t.node_count <= FABRIC_MOST)
+	if (t.node_count <= FABRIC_MAX)
 		make_fabric(&t);
 	topo_free(&t);
 	return 0;

@@ -17,7 +17,7 @@
 #include "base/memfile.h"
 #include "cm/message/message.h"
 #include "input.h"
-#include "daemon/estate.h"
+#include "daemon/wills.h"
 #include "daemon/qp1.h"
 #include "node/steer.h"
 
@@ -51,14 +51,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	clock_set_source(fuzz_clock);
 	d = calloc(1, sizeof(*d));
 	list_init(&d->procs);
-	list_init(&d->estates);
+	list_init(&d->wills);
 	fuzz_need(loop_init(&d->loop) == 0 && slots_open(&d->slots, -1, 0) == 0 &&
 			  daemon_udp_init(&d->udp, &d->loop) == 0,
 		  "no daemon");
-	d->notice = notice_create(&d->notice_fd, &err);
-	fuzz_need(d->notice != NULL, "no notice board");
-	d->notice->devices[0].id = 1;
-	memcpy(d->notice->devices[0].gids[1].gid, own, sizeof(own));
+	d->directory = directory_create(&d->notice_fd, &err);
+	fuzz_need(d->directory != NULL, "no directory");
+	d->directory->devices[0].id = 1;
+	memcpy(d->directory->devices[0].gids[1].gid, own, sizeof(own));
 	make_proc(&dead, DEAD, DEAD_SLOT);
 	make_proc(&peer, PEER, PEER_SLOT);
 	fuzz_need(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends) == 0, "no pair");
@@ -137,14 +137,14 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 
 	now = begin = NS_PER_S;
 	fill_file(&in);
-	estate_open(&dead);
-	for (u64 next; (next = estate_next_ns(d)) != UINT64_MAX;) {
+	wills_open(&dead);
+	for (u64 next; (next = wills_next_ns(d)) != UINT64_MAX;) {
 		now = MAX(now, next);
-		estate_run(d, now);
+		wills_run(d, now);
 		while (recv(peer_end, &event, sizeof(event), 0) == sizeof(event))
 			judge(&event.mad);
 		fuzz_need(now - begin < 120 * NS_PER_S, "never ends");
 	}
-	fuzz_need(list_empty(&d->estates) && d->estate_wills == 0, "wills are left");
+	fuzz_need(list_empty(&d->wills) && d->wills_count == 0, "wills are left");
 	return 0;
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "harness.h"
-#include "node/notice.h"
+#include "node/directory.h"
 
 static u64 device_id(struct node *n)
 {
@@ -107,10 +107,10 @@ static void node_flow__as_many_as_the_table_has(void **state)
 }
 
 /* A process sees the rules of other processes for one device, wherever they stand. */
-static void notice_list_flows__of_one_device(void **state)
+static void directory_list_flows__of_one_device(void **state)
 {
 	enum { DEVICES = 3, PROCESSES = 3, EACH = 4 };
-	struct notice *n = calloc(1, sizeof(*n));
+	struct directory *n = calloc(1, sizeof(*n));
 	struct node_flow out[DEVICES * PROCESSES * EACH];
 
 	assert_non_null(n);
@@ -122,7 +122,7 @@ static void notice_list_flows__of_one_device(void **state)
 	n->flow[1].process = 0; /* a gap */
 	n->flows = ARRAY_LEN(out);
 	for (u32 device = 1; device <= DEVICES; device++) {
-		u32 count = notice_list_flows(n, device, 1, out, ARRAY_LEN(out));
+		u32 count = directory_list_flows(n, device, 1, out, ARRAY_LEN(out));
 
 		assert_int_equal(count, (PROCESSES - 1) * EACH - (device == 1));
 		for (u32 i = 0; i < count; i++) {
@@ -130,7 +130,7 @@ static void notice_list_flows__of_one_device(void **state)
 			assert_int_not_equal(out[i].serial % PROCESSES, 0);
 			assert_true(i == 0 || out[i].serial > out[i - 1].serial);
 		}
-		assert_int_equal(notice_list_flows(n, device, 1, out, 3), 3);
+		assert_int_equal(directory_list_flows(n, device, 1, out, 3), 3);
 	}
 	free(n);
 }
@@ -168,7 +168,7 @@ int main(void)
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(node_flow__as_many_as_the_table_has, harness_setup,
 						harness_teardown),
-		cmocka_unit_test(notice_list_flows__of_one_device),
+		cmocka_unit_test(directory_list_flows__of_one_device),
 		cmocka_unit_test_setup_teardown(node_flow__outlives_the_node, harness_setup,
 						harness_teardown),
 	};

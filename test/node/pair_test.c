@@ -481,7 +481,7 @@ static void node_mcast__table_is_bounded(void **state)
 	struct harness a;
 
 	harness_attach(&a);
-	for (u32 i = 0; i < NOTICE_MEMBERS; i++)
+	for (u32 i = 0; i < DIRECTORY_MEMBERS; i++)
 		assert_int_equal(node_mcast_join(a.node, gid, 2 + i), 0);
 	assert_int_equal(node_mcast_join(a.node, gid, 1), -ENOSPC);
 	assert_int_equal(node_mcast_leave(a.node, gid, 100), 0);

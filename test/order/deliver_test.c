@@ -137,8 +137,8 @@ static int world_open(void **state)
 	assert_non_null(w.ibt);
 	w.path.ops = &way_ops;
 	w.path.counters = w.path_counters;
-	w.path.promise =
-		(struct path_promise){ .ordered = true, .reliable = true, .mtu = 16 << 10 };
+	w.path.guarantees =
+		(struct path_guarantees){ .ordered = true, .reliable = true, .mtu = 16 << 10 };
 	path_dest_init(&w.dest, &w.path);
 	ibt_add_path(w.ibt, &w.path);
 	assert_int_equal(ibt_qp_create(w.ibt, &init, &w.qp), 0);

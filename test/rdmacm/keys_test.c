@@ -247,9 +247,9 @@ static void connecting_streams__are_closed_to_each_others_peers(void **state)
 
 /* ---- no domain left -------------------------------------------------------------------------- */
 
-enum { DOMAINS_MOST = 1 << 20 };
+enum { DOMAINS_MAX = 1 << 20 };
 
-static struct ibv_pd *domains[DOMAINS_MOST];
+static struct ibv_pd *domains[DOMAINS_MAX];
 static int domain_count;
 
 /* All that the devices have left. */
@@ -259,7 +259,7 @@ static void domains_take(void)
 
 	assert_non_null(devices);
 	for (int i = 0; devices[i] != NULL; i++) {
-		while (domain_count < DOMAINS_MOST &&
+		while (domain_count < DOMAINS_MAX &&
 		       (domains[domain_count] = ibv_alloc_pd(devices[i])) != NULL)
 			domain_count++;
 		assert_int_equal(errno, ENOMEM);

@@ -21,7 +21,7 @@
 #include "pair.h"
 #include "stream_wire.h"
 
-enum { QUEUE = 16, MESSAGES = 64, LINGER_MOST = 100 };
+enum { QUEUE = 16, MESSAGES = 64, LINGER_MAX = 100 };
 enum { CREDITS = 4 }; /* the type of a word */
 #define WORD_DATA 5u /* and bytes */
 #define WORD_DISCONNECT (7u << 29)
@@ -37,7 +37,7 @@ struct peer {
 
 static struct pair door; /* its listener */
 static struct ibv_cq *completions; /* of all peers: they are destroyed before the next */
-static struct peer many[LINGER_MOST + 1];
+static struct peer many[LINGER_MAX + 1];
 
 static struct sge place(const struct peer *p, const void *at, uint32_t length)
 {
@@ -225,26 +225,26 @@ static void rclose__lingers_no_longer_than_the_peer_is_there(void **state)
 
 static void rclose__ends_the_oldest_of_too_many(void **state)
 {
-	struct rlimit limit = { .rlim_cur = 4 * LINGER_MOST }, before;
+	struct rlimit limit = { .rlim_cur = 4 * LINGER_MAX }, before;
 	struct rdma_cm_event *event;
 
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	limit.rlim_max = before.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	for (int i = 0; i <= LINGER_MOST; i++) {
+	for (int i = 0; i <= LINGER_MAX; i++) {
 		int fd = peer_connect(&many[i]);
 
 		assert_int_equal(rsend(fd, "hello", WORD_DATA, 0), WORD_DATA);
 		assert_int_equal(rclose(fd), 0);
-		assert_in_range(lingering(), 1, LINGER_MOST);
+		assert_in_range(lingering(), 1, LINGER_MAX);
 	}
 	while (rdma_get_cm_event(many[0].id->channel, &event) != 0)
 		assert_int_equal(errno, EINTR);
 	assert_int_equal(event->event, RDMA_CM_EVENT_DISCONNECTED);
 	rdma_ack_cm_event(event);
-	peer_listens(&many[LINGER_MOST]);
+	peer_listens(&many[LINGER_MAX]);
 	assert_int_equal(peer_hears(), WORD_DATA);
-	for (int i = 0; i <= LINGER_MOST; i++)
+	for (int i = 0; i <= LINGER_MAX; i++)
 		peer_end(&many[i]);
 	wait_for_lingering(0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);

@@ -392,7 +392,7 @@ struct air_path *air_create(struct proc *p)
 	ap->proc = p;
 	ap->path.ops = &air_ops;
 	ap->path.counters = p->counters;
-	ap->path.promise = (struct path_promise){ .mtu = ROCE_MTU_MAX };
+	ap->path.guarantees = (struct path_guarantees){ .mtu = ROCE_MTU_MAX };
 	list_init(&ap->inbox);
 	for (u32 i = 0; i < AIR_DESTS; i++) {
 		path_dest_init(&ap->dests[i].d, &ap->path);

@@ -6,7 +6,7 @@
 
 #include "conn.h"
 
-enum { WILLS_MOST = 4096, WILL_TRIES = 8 };
+enum { WILLS_MAX = 4096, WILL_TRIES = 8 };
 
 struct conn_will {
 	bool set;
@@ -18,7 +18,7 @@ static void will_grow(struct conn_process *p, u32 slot)
 {
 	u32 count = slot + 1;
 
-	sim_check(slot < WILLS_MOST, "n%u: a will at slot %u", p->node->id, slot);
+	sim_check(slot < WILLS_MAX, "n%u: a will at slot %u", p->node->id, slot);
 	if (slot < p->will_count)
 		return;
 	p->wills = realloc(p->wills, count * sizeof(*p->wills));
@@ -59,35 +59,35 @@ u32 conn_will_count(const struct conn_process *p)
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
-struct estate {
+struct wills {
 	struct conn_node *node;
 	struct conn_will will;
 };
 
-static void estate_send(void *arg, u64 tries)
+static void wills_send(void *arg, u64 tries)
 {
-	struct estate *e = arg;
+	struct wills *e = arg;
 
 	if (tries == WILL_TRIES) {
 		free(e);
 		return;
 	}
 	conn_air_launch(e->node, &e->will.route, e->will.mad);
-	world_at(world.now + (4096ull << conn.plan.timeout), estate_send, e, tries + 1);
+	world_at(world.now + (4096ull << conn.plan.timeout), wills_send, e, tries + 1);
 }
 
 void conn_will_execute(struct conn_process *p)
 {
 	for (u32 i = 0; i < p->will_count; i++) {
-		struct estate *e;
+		struct wills *e;
 
 		if (!p->wills[i].set)
 			continue;
 		e = malloc(sizeof(*e));
 		if (e == NULL)
 			abort();
-		*e = (struct estate){ .node = p->node, .will = p->wills[i] };
+		*e = (struct wills){ .node = p->node, .will = p->wills[i] };
 		conn_seen.wills++;
-		world_at(world.now + rng_below(RNG, NS_PER_MS), estate_send, e, 0);
+		world_at(world.now + rng_below(RNG, NS_PER_MS), wills_send, e, 0);
 	}
 }

@@ -7,9 +7,9 @@
 
 enum {
 	KEY_PAGES = 2048,
-	KEY_PAGE_SHIFT_LEAST = 6,
-	KEY_PAGE_SHIFT_MOST = 12,
-	KEY_CELLS_MOST = 24, /* of one end of a connection, where READs release them */
+	KEY_PAGE_SHIFT_MIN = 6,
+	KEY_PAGE_SHIFT_MAX = 12,
+	KEY_CELLS_MAX = 24, /* of one end of a connection, where READs release them */
 };
 
 /* As a program sees it: where it lies, from 0 on, or anywhere. */
@@ -39,7 +39,7 @@ static void key_fill_pages(struct cell *c, struct mem_region *r, u64 *pages)
 {
 	u64 size, first;
 
-	r->page_shift = (u32)rng_range(RNG, KEY_PAGE_SHIFT_LEAST, KEY_PAGE_SHIFT_MOST);
+	r->page_shift = (u32)rng_range(RNG, KEY_PAGE_SHIFT_MIN, KEY_PAGE_SHIFT_MAX);
 	size = 1ull << r->page_shift;
 	first = r->addr & ~(size - 1);
 	r->page_count = (u32)((r->addr + r->length - 1 - first) / size + 1);
@@ -198,6 +198,6 @@ void key_release_read(const struct send *s)
 	    key_is_wanted(s))
 		return;
 	cell_withdraw(c);
-	if (owner->cell_count < KEY_CELLS_MOST)
+	if (owner->cell_count < KEY_CELLS_MAX)
 		cell_create(owner);
 }

@@ -74,7 +74,7 @@ void link_judge(const struct path_dest *d, const struct pkt *k, const struct iov
 		sum += iov[i].iov_len;
 	sim_check(sum == k->length, "packet says %u bytes, its pieces have %llu", k->length,
 		  (unsigned long long)sum);
-	sim_check(k->length <= d->path->promise.mtu, "packet of %u bytes", k->length);
+	sim_check(k->length <= d->path->guarantees.mtu, "packet of %u bytes", k->length);
 	sim_check(k->psn <= 0xffffff && k->ack_psn <= 0xffffff && k->dqpn <= 0xffffff,
 		  "packet with PSN %x, acknowledged PSN %x, QPN %x: 24 bits each", k->psn,
 		  k->ack_psn, k->dqpn);
@@ -128,7 +128,7 @@ static int link_send(struct path_dest *to, const struct pkt *k, const struct iov
 	int err = 0;
 
 	link_judge(to, k, iov, n);
-	if (k->opcode != PKT_ABSENT && k->qp_type != PKT_TYPE_HANDED && !pkt_is_done(k->qp_type))
+	if (k->opcode != PKT_ABSENT && k->qp_type != PKT_TYPE_FORWARDED && !pkt_is_done(k->qp_type))
 		sqp_judge_port(d->owner, k->sqpn);
 	if (d->peer == NULL)
 		err = -ENETUNREACH;
@@ -529,7 +529,7 @@ struct sim_path *path_create(struct proc *p)
 	sp->proc = p;
 	sp->path.ops = &link_ops;
 	sp->path.counters = p->counters;
-	sp->path.promise = (struct path_promise){
+	sp->path.guarantees = (struct path_guarantees){
 		.ordered = true, .reliable = true, .direct = world.plan.direct, .mtu = LINK_MTU
 	};
 	for (u32 i = 0; i <= SIM_PROCS; i++) {

@@ -21,8 +21,8 @@ enum conn_end {
 };
 
 /* With a backlog below the least a client that has not been heard again may give way to another. */
-enum { STREAMS_PORTS = 2, BACKLOG_LEAST = 4 };
-enum { PIECE_MOST = 300000, HELLO_BYTES = 8, PACE_MOST_NS = 2000000000 };
+enum { STREAMS_PORTS = 2, BACKLOG_MIN = 4 };
+enum { PIECE_MAX = 300000, HELLO_BYTES = 8, PACE_MOST_NS = 2000000000 };
 
 struct conn {
 	struct list_head node;
@@ -47,7 +47,7 @@ static struct list_head users = LIST_HEAD_INIT(users), conns = LIST_HEAD_INIT(co
 static u32 user_total, side_next;
 static bool users_hurry; /* nobody rests for long */
 static int listeners[STREAMS_SIDES][STREAMS_PORTS];
-static u8 piece[PIECE_MOST];
+static u8 piece[PIECE_MAX];
 struct streams_tally streams_tally;
 
 u32 user_count(void)
@@ -210,9 +210,8 @@ static void user_abort(struct user *u)
 /* Returns whether something was read. */
 static bool user_receive(struct user *u)
 {
-	u32 most = u->server && u->conn == NULL
-			   ? (u32)(HELLO_BYTES - u->received)
-			   : (u32)rng_skewed(&streams_rng, 1, PIECE_MOST);
+	u32 most = u->server && u->conn == NULL ? (u32)(HELLO_BYTES - u->received)
+						: (u32)rng_skewed(&streams_rng, 1, PIECE_MAX);
 	ssize_t n;
 
 	if (u->ended)
@@ -230,7 +229,7 @@ static bool user_receive(struct user *u)
 static bool user_send(struct user *u)
 {
 	u64 left = u->conn != NULL ? u->conn->bytes[u->server] - u->sent : 0;
-	u64 most = rng_skewed(&streams_rng, 1, PIECE_MOST);
+	u64 most = rng_skewed(&streams_rng, 1, PIECE_MAX);
 	u32 n = (u32)MIN(left, most);
 	ssize_t done;
 
@@ -428,7 +427,7 @@ void user_listen(void)
 	for (u32 i = 0; i < STREAMS_SIDES * STREAMS_PORTS; i++) {
 		u32 side = i / STREAMS_PORTS, port = i % STREAMS_PORTS;
 		struct sockaddr_in sin = user_port(port);
-		int fd, backlog = (int)rng_skewed(&streams_rng, BACKLOG_LEAST, 100);
+		int fd, backlog = (int)rng_skewed(&streams_rng, BACKLOG_MIN, 100);
 
 		cm_enter((int)side);
 		fd = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);

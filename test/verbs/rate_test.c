@@ -9,8 +9,14 @@
 #include "raw_bed.h"
 
 /* 8 Mbit/s are a byte per microsecond. */
-enum { RATE_KBPS = 8000, RATE_FRAME = 1000, RATE_FRAMES = 60, RATE_MOST = 100000000,
-       RATE_DEFAULT_BURST = 2000, RATE_BURST_MOST = 1 << 20 };
+enum {
+	RATE_KBPS = 8000,
+	RATE_FRAME = 1000,
+	RATE_FRAMES = 60,
+	RATE_MAX = 100000000,
+	RATE_DEFAULT_BURST = 2000,
+	RATE_BURST_MAX = 1 << 20
+};
 
 static struct raw_end a;
 
@@ -97,12 +103,12 @@ static void rate__limits_and_their_neighbours(void **state)
 	} rows[] = {
 		{ .kbps = 0 },
 		{ .kbps = 1 },
-		{ .kbps = RATE_MOST },
-		{ .kbps = RATE_MOST + 1, .error = EINVAL },
+		{ .kbps = RATE_MAX },
+		{ .kbps = RATE_MAX + 1, .error = EINVAL },
 		{ .kbps = UINT32_MAX, .error = EINVAL },
 		{ .kbps = 1, .burst = 1 },
-		{ .kbps = 1, .burst = RATE_BURST_MOST },
-		{ .kbps = 1, .burst = RATE_BURST_MOST + 1, .error = EINVAL },
+		{ .kbps = 1, .burst = RATE_BURST_MAX },
+		{ .kbps = 1, .burst = RATE_BURST_MAX + 1, .error = EINVAL },
 		{ .kbps = 1, .burst = UINT32_MAX, .error = EINVAL },
 		{ .kbps = 1, .packet = UINT16_MAX },
 		{ .kbps = 0, .burst = 1, .error = EINVAL },
@@ -116,7 +122,7 @@ static void rate__limits_and_their_neighbours(void **state)
 	assert_int_equal(ibv_query_device_ex(raw_ctx, NULL, &caps), 0);
 	assert_int_equal(caps.packet_pacing_caps.supported_qpts, 1 << IBV_QPT_RAW_PACKET);
 	assert_int_equal(caps.packet_pacing_caps.qp_rate_limit_min, 1);
-	assert_int_equal(caps.packet_pacing_caps.qp_rate_limit_max, RATE_MOST);
+	assert_int_equal(caps.packet_pacing_caps.qp_rate_limit_max, RATE_MAX);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct ibv_qp_rate_limit_attr limit = { .rate_limit = rows[i].kbps,
 							.max_burst_sz = rows[i].burst,
@@ -129,7 +135,7 @@ static void rate__limits_and_their_neighbours(void **state)
 		assert_int_equal(attr.rate_limit, rows[i].error ? 77 : rows[i].kbps);
 		attr.rate_limit = rows[i].kbps;
 		assert_int_equal(ibv_modify_qp(a.qp, &attr, IBV_QP_RATE_LIMIT),
-				 rows[i].kbps > RATE_MOST ? EINVAL : 0);
+				 rows[i].kbps > RATE_MAX ? EINVAL : 0);
 	}
 	assert_int_equal(raw_modify(a.qp, IBV_QPS_RESET), 0);
 	assert_int_equal(rate_limit(a.qp, 1, 0), EINVAL); /* there is nothing to send yet */

@@ -26,12 +26,12 @@ static struct tag_message message(uint32_t i, uint8_t opcode)
 }
 
 /* What has become of each entry. */
-struct tally {
+struct ready_fd {
 	int matched[ENTRIES], ended[ENTRIES], valid[ENTRIES];
 };
 
 /* Until nothing comes for a while. */
-static void tally_take(struct tally *t)
+static void ready_fd_take(struct ready_fd *t)
 {
 	struct tag_got got;
 
@@ -47,7 +47,7 @@ static void tally_take(struct tally *t)
 }
 
 /* Each entry that was taken has ended once; the others can be deleted. */
-static void tally_check(const struct tally *t, const uint32_t *handles)
+static void ready_fd_check(const struct ready_fd *t, const uint32_t *handles)
 {
 	for (uint32_t i = 0; i < ENTRIES; i++) {
 		bool taken = t->matched[i] || t->ended[i];
@@ -82,7 +82,7 @@ static void fail_queue_pairs(void)
 static void sender_killed(uint8_t opcode, useconds_t after_us)
 {
 	uint32_t handles[ENTRIES];
-	struct tally t = { 0 };
+	struct ready_fd t = { 0 };
 
 	if (!tag_has_child())
 		skip();
@@ -97,10 +97,10 @@ static void sender_killed(uint8_t opcode, useconds_t after_us)
 	}
 	usleep(after_us);
 	tag_sender_signal(SIGKILL);
-	tally_take(&t);
+	ready_fd_take(&t);
 	fail_queue_pairs();
-	tally_take(&t);
-	tally_check(&t, handles);
+	ready_fd_take(&t);
+	ready_fd_check(&t, handles);
 	tag_close();
 }
 
@@ -123,7 +123,7 @@ static void sender__killed_a_little_later(void **state)
 static void sender__killed_while_it_is_stopped(void **state)
 {
 	uint32_t handles[ENTRIES];
-	struct tally t = { 0 };
+	struct ready_fd t = { 0 };
 
 	if (!tag_has_child())
 		skip();
@@ -136,11 +136,11 @@ static void sender__killed_while_it_is_stopped(void **state)
 		tag_send(&m);
 	}
 	tag_sender_signal(SIGSTOP);
-	tally_take(&t);
+	ready_fd_take(&t);
 	tag_sender_signal(SIGKILL);
 	fail_queue_pairs();
-	tally_take(&t);
-	tally_check(&t, handles);
+	ready_fd_take(&t);
+	ready_fd_check(&t, handles);
 	tag_close();
 }
 
@@ -149,7 +149,7 @@ static void sender__killed_while_it_is_stopped(void **state)
 static void queue_pair__destroyed_under_its_messages(void **state)
 {
 	uint32_t handles[ENTRIES];
-	struct tally t = { 0 };
+	struct ready_fd t = { 0 };
 
 	tag_open(NULL);
 	post_entries(handles);
@@ -161,8 +161,8 @@ static void queue_pair__destroyed_under_its_messages(void **state)
 	}
 	assert_int_equal(ibv_destroy_qp(bed.qp[0]), 0);
 	bed.qp[0] = NULL;
-	tally_take(&t);
-	tally_check(&t, handles);
+	ready_fd_take(&t);
+	ready_fd_check(&t, handles);
 	tag_close();
 }
 
@@ -170,7 +170,7 @@ static void queue_pair__reset_under_its_messages(void **state)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 	uint32_t handles[ENTRIES];
-	struct tally t = { 0 };
+	struct ready_fd t = { 0 };
 
 	tag_open(NULL);
 	post_entries(handles);
@@ -181,8 +181,8 @@ static void queue_pair__reset_under_its_messages(void **state)
 		tag_send(&m);
 	}
 	assert_int_equal(ibv_modify_qp(bed.qp[0], &attr, IBV_QP_STATE), 0);
-	tally_take(&t);
-	tally_check(&t, handles);
+	ready_fd_take(&t);
+	ready_fd_check(&t, handles);
 	tag_close();
 }
 

@@ -88,7 +88,7 @@ int hosts_ask(int fd, const struct proto_record *records, u32 count, struct host
 	if (err < 0)
 		return err;
 	out->fabric = true;
-	for (u32 i = 0; err == 0 && i < count && out->used < HOSTS_MOST; i++)
+	for (u32 i = 0; err == 0 && i < count && out->used < HOSTS_MAX; i++)
 		if (hosts_is_first(records, i))
 			err = hosts_add_host(out, &p, records[i].host);
 	plan_close(&p);

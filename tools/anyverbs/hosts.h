@@ -5,7 +5,7 @@
 #include "command.h"
 #include "fabric/fabric.h"
 
-enum { HOSTS_MOST = 256 /* hosts that are shown */, HOSTS_PORT_NAME = NODE_HOST_NAME + 24 };
+enum { HOSTS_MAX = 256 /* hosts that are shown */, HOSTS_PORT_NAME = NODE_HOST_NAME + 24 };
 
 /* A port of a channel adapter. */
 struct host_port {
@@ -30,7 +30,7 @@ struct hosts {
 } OWNED_BY(the survey);
 
 /* Asks the node for the fabric, and reads the ports of the hosts that the processes name: the first
- * HOSTS_MOST of them. The caller frees *out by hosts_free, also after a failure. 0, also without a
+ * HOSTS_MAX of them. The caller frees *out by hosts_free, also after a failure. 0, also without a
  * fabric; a negative errno. */
 int hosts_ask(int fd, const struct proto_record *records, u32 count, struct hosts *out);
 void hosts_free(struct hosts *h);

@@ -1,4 +1,4 @@
-/* listeners.c: reads who listens from the node's notice board, and prints it.
+/* listeners.c: reads who listens from the node's directory, and prints it.
  * In:    the board's descriptor      Out: standard output
  * Runs:  the only thread             Locks: none
  * Spec:  IBA vol 1, annex A11 (service IDs and private data of the RDMA CM)
@@ -28,7 +28,7 @@ const char *service_space(u64 service_id)
 	return NULL;
 }
 
-static const char *listeners_space(const struct notice_listener *l)
+static const char *listeners_space(const struct directory_listener *l)
 {
 	return l->mask == UINT64_MAX ? service_space(l->service_id) : NULL;
 }
@@ -37,7 +37,7 @@ static const char *listeners_space(const struct notice_listener *l)
 
 static int listeners_compare(const void *a, const void *b)
 {
-	const struct notice_listener *x = a, *y = b;
+	const struct directory_listener *x = a, *y = b;
 
 	if (x->process != y->process)
 		return x->process < y->process ? -1 : 1;
@@ -58,18 +58,18 @@ static void listeners_sort(struct listeners *l)
 	l->count = kept;
 }
 
-static int listeners_copy(const struct notice *n, struct listeners *out)
+static int listeners_copy(const struct directory *n, struct listeners *out)
 {
 	u32 at = 0, more;
 
 	do {
-		struct notice_listener *grown =
+		struct directory_listener *grown =
 			realloc(out->all, (out->count + LISTENERS_CHUNK) * sizeof(*grown));
 
 		if (grown == NULL)
 			return -ENOMEM;
 		out->all = grown;
-		more = notice_list_listeners(n, &at, out->all + out->count, LISTENERS_CHUNK);
+		more = directory_list_listeners(n, &at, out->all + out->count, LISTENERS_CHUNK);
 		out->count += more;
 	} while (more == LISTENERS_CHUNK);
 	/* its place on the board tells nobody anything */
@@ -81,14 +81,14 @@ static int listeners_copy(const struct notice *n, struct listeners *out)
 
 int listeners_read(int fd, struct listeners *out)
 {
-	const struct notice *n = notice_map(fd);
+	const struct directory *n = directory_map(fd);
 	int err;
 
 	memset(out, 0, sizeof(*out));
 	if (n == NULL)
 		return -EPROTO;
 	err = listeners_copy(n, out);
-	notice_unmap(n);
+	directory_unmap(n);
 	return err;
 }
 
@@ -103,7 +103,8 @@ void listeners_free(struct listeners *l)
 
 /* The address that requests must name, by the private data that the listener takes. "*": any of
  * either family. */
-static const char *listeners_address(const struct notice_listener *l, char text[INET6_ADDRSTRLEN])
+static const char *listeners_address(const struct directory_listener *l,
+				     char text[INET6_ADDRSTRLEN])
 {
 	enum { AT_VERSION = 1, AT_V6 = 20, AT_V4 = 32 };
 	const u8 *data = l->match.data;
@@ -115,7 +116,7 @@ static const char *listeners_address(const struct notice_listener *l, char text[
 	return inet_ntop(AF_INET6, data + AT_V6, text, INET6_ADDRSTRLEN);
 }
 
-static void listeners_print_one(const struct notice_listener *l)
+static void listeners_print_one(const struct directory_listener *l)
 {
 	const char *space = listeners_space(l), *address;
 	char text[INET6_ADDRSTRLEN];
@@ -159,7 +160,7 @@ void listeners_print_json(const struct listeners *l, u64 process)
 
 	fputs(",\n      \"listeners\": [", stdout);
 	for (u32 i = 0; i < l->count; i++) {
-		const struct notice_listener *one = &l->all[i];
+		const struct directory_listener *one = &l->all[i];
 		const char *space = listeners_space(one);
 
 		if (one->process != process)

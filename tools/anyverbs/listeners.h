@@ -1,15 +1,15 @@
-/* listeners.h: who listens for connections, as the node's notice board shows it, for `status`. */
+/* listeners.h: who listens for connections, as the node's directory shows it, for `status`. */
 #ifndef ANYVERBS_LISTENERS_H
 #define ANYVERBS_LISTENERS_H
 
-#include "node/notice.h"
+#include "node/directory.h"
 
 struct listeners {
-	struct notice_listener *all; /* by process, port space and port, each once */
+	struct directory_listener *all; /* by process, port space and port, each once */
 	u32 count;
 };
 
-/* Reads the notice board behind `fd`. 0; -EPROTO: it is none; -ENOMEM. The caller frees the result
+/* Reads the directory behind `fd`. 0; -EPROTO: it is none; -ENOMEM. The caller frees the result
  * by listeners_free. */
 int listeners_read(int fd, struct listeners *out);
 void listeners_free(struct listeners *l);

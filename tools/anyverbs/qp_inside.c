@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INSIDE_MOST = 4096, INSIDE_TRIES = 3, PSN_BITS = 0xffffff, NO_LIMIT_OF_RNR = 7 };
+enum { INSIDE_MAX = 4096, INSIDE_TRIES = 3, PSN_BITS = 0xffffff, NO_LIMIT_OF_RNR = 7 };
 
 struct inside {
 	u64 at[INSIDE_COUNT];
@@ -27,13 +27,13 @@ static bool inside_bytes(int fd, u64 addr, void *to, size_t bytes)
 static bool inside_fields(int fd, const struct view *v, u64 addr, u32 from, u32 end,
 			  struct inside *out)
 {
-	u8 memory[INSIDE_MOST];
-	u32 low = INSIDE_MOST, high = 0;
+	u8 memory[INSIDE_MAX];
+	u32 low = INSIDE_MAX, high = 0;
 
 	for (u32 i = from; i < end; i++) {
 		const struct path_place *p = &v->inside[i];
 
-		if (p->bytes == 0 || p->bytes > sizeof(u64) || p->offset + p->bytes > INSIDE_MOST)
+		if (p->bytes == 0 || p->bytes > sizeof(u64) || p->offset + p->bytes > INSIDE_MAX)
 			return false;
 		low = MIN(low, (u32)p->offset);
 		high = MAX(high, (u32)p->offset + p->bytes);

@@ -52,8 +52,8 @@ int main(int argc, char **argv)
 			options.spawned = true;
 		} else if (strcmp(argv[i], "--machine") == 0) {
 			options.scope = PLACE_MACHINE;
-		} else if (strcmp(argv[i], "--heir") == 0) {
-			options.heir = true;
+		} else if (strcmp(argv[i], "--successor") == 0) {
+			options.successor = true;
 		} else if (strcmp(argv[i], "--node") == 0 && i + 1 < argc) {
 			if (!address_name_valid(argv[++i]))
 				return main_misused(main_name_rule);

@@ -8,7 +8,7 @@
 #include "device.h"
 #include "event/event.h"
 
-enum { RSOCKET_INLINE_LEAST = 32 }; /* an entry of the table, or of a mapping */
+enum { RSOCKET_INLINE_MIN = 32 }; /* an entry of the table, or of a mapping */
 
 /* The next completion of an armed CQ: in its producer's context, with the channel's lock. */
 static void rsocket_cq_notify(void *cookie)
@@ -59,9 +59,9 @@ int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_in
 	u32 bytes = wanted.cap.max_inline_data;
 
 	while (rdma_create_qp(id, pd, attr) != 0) {
-		if (errno != EINVAL || bytes <= RSOCKET_INLINE_LEAST)
+		if (errno != EINVAL || bytes <= RSOCKET_INLINE_MIN)
 			return -errno;
-		bytes = MAX(bytes / 2, (u32)RSOCKET_INLINE_LEAST);
+		bytes = MAX(bytes / 2, (u32)RSOCKET_INLINE_MIN);
 		*attr = wanted;
 		attr->cap.max_inline_data = bytes;
 	}

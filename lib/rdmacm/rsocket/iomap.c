@@ -16,7 +16,7 @@
 #include "user.h"
 
 enum { IOMAP_FIRST = 2048 };
-enum { IOMAP_PLACE_MOST = 127 << 8 };
+enum { IOMAP_PLACE_MAX = 127 << 8 };
 
 struct mapping {
 	struct list_head node;
@@ -143,7 +143,7 @@ static int iomap_take_over(struct stream *s) REQUIRES(s->send_lock)
 /* A place of the peer's that nothing is in. */
 static int iomap_find_place(struct stream *s) REQUIRES(s->send_lock)
 {
-	u32 count = MIN(s->peer_iomaps.length, (u32)IOMAP_PLACE_MOST);
+	u32 count = MIN(s->peer_iomaps.length, (u32)IOMAP_PLACE_MAX);
 
 	if (s->map_places == NULL && count > 0)
 		s->map_places = calloc(count, 1);
@@ -307,7 +307,7 @@ static int iomap_write_now(struct stream *s, const u8 *buf, size_t count, u64 of
 		if (err < 0)
 			return err;
 		*done += len;
-		if (*piece < STREAM_PIECE_MOST)
+		if (*piece < STREAM_PIECE_MAX)
 			*piece *= 2;
 	}
 	return 0;

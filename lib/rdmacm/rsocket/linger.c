@@ -16,7 +16,7 @@
 #include "base/fork.h"
 #include "stream.h"
 
-enum { LINGER_MOST = 1024 };
+enum { LINGER_MAX = 1024 };
 /* At most one for so many descriptors that the process may have: the streams of the application,
  * which have one each, keep most of what there is. */
 enum { LINGER_DESCRIPTORS = 4 };
@@ -98,8 +98,8 @@ static u32 linger_most(void)
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-		return LINGER_MOST;
-	return (u32)MAX(MIN(limit.rlim_cur / LINGER_DESCRIPTORS, (rlim_t)LINGER_MOST), 1ul);
+		return LINGER_MAX;
+	return (u32)MAX(MIN(limit.rlim_cur / LINGER_DESCRIPTORS, (rlim_t)LINGER_MAX), 1ul);
 }
 
 void linger_keep(struct stream *s)

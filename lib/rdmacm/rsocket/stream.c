@@ -55,7 +55,7 @@ int stream_send_error(struct stream *s)
 
 u32 stream_buffer_size(s64 bytes)
 {
-	return (u32)MIN(MAX(bytes, (s64)STREAM_BUFFER_LEAST), (s64)STREAM_BUFFER_MOST) & ~1u;
+	return (u32)MIN(MAX(bytes, (s64)STREAM_BUFFER_MIN), (s64)STREAM_BUFFER_MAX) & ~1u;
 }
 
 static short stream_poll(struct rsocket *rs, short events, bool look);

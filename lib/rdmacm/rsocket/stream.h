@@ -58,18 +58,18 @@ enum stream_end {
 };
 
 enum {
-	STREAM_ENTRIES = 2,	   /* of the table that the peer writes buffers' places into */
-	STREAM_CONTROLS = 4,	   /* control messages in flight; places of the send queue */
-	STREAM_FAREWELLS = 2,	   /* more places: STREAM_SHUTDOWN, STREAM_DISCONNECT */
+	STREAM_ENTRIES = 2,   /* of the table that the peer writes buffers' places into */
+	STREAM_CONTROLS = 4,  /* control messages in flight; places of the send queue */
+	STREAM_FAREWELLS = 2, /* more places: STREAM_SHUTDOWN, STREAM_DISCONNECT */
 	/* Receives beyond the peer's credits, for its control messages while this end takes
 	 * nothing: one at its start, 4 at most as it reads what was sent to it, two of farewell. */
 	STREAM_SPARE_RECEIVES = 8,
 	STREAM_LEAST_QUEUE = 16,
 	STREAM_MOST_QUEUE = 0xfffe,
-	STREAM_SEND_LOW = 2048,	   /* writable with that much room */
-	STREAM_BUFFER_LEAST = 2 * STREAM_SEND_LOW, /* bytes of SO_RCVBUF, SO_SNDBUF */
-	STREAM_BUFFER_MOST = 32 << 20,
-	STREAM_PIECE_MOST = 65536, /* bytes of one write */
+	STREAM_SEND_LOW = 2048,			 /* writable with that much room */
+	STREAM_BUFFER_MIN = 2 * STREAM_SEND_LOW, /* bytes of SO_RCVBUF, SO_SNDBUF */
+	STREAM_BUFFER_MAX = 32 << 20,
+	STREAM_PIECE_MAX = 65536, /* bytes of one write */
 };
 
 /* How long a connection that ends has for a peer whose adapter acknowledges nothing: it is stopped,

@@ -21,7 +21,7 @@
 #include "base/fd.h"
 #include "stream.h"
 
-enum { ACCEPT_PLACES_MOST = 128 };
+enum { ACCEPT_PLACES_MAX = 128 };
 /* How long after rlisten the service leaves requests to raccept: programs set options of a listener
  * then (riostream), which its first client is to have. */
 #define ACCEPT_OPTIONS_NS (25 * NS_PER_MS)
@@ -29,7 +29,7 @@ enum { ACCEPT_PLACES_MOST = 128 };
  * own limit is the client's to prolong (MRA). */
 #define ACCEPT_SILENCE_NS (4 * NS_PER_S)
 #define ACCEPT_LOOK_NS (100 * NS_PER_MS) /* for first packets of clients whose RTU is lost */
-#define ACCEPT_BYTES_MOST (128ull << 20) /* of the buffers of all places, unless there is one */
+#define ACCEPT_BYTES_MAX (128ull << 20)	 /* of the buffers of all places, unless there is one */
 
 /* A request, taken from its event. */
 struct request {
@@ -42,15 +42,15 @@ struct request {
 
 u32 accept_answers(int backlog)
 {
-	if (backlog < 0 || backlog > ACCEPT_PLACES_MOST)
-		return ACCEPT_PLACES_MOST;
+	if (backlog < 0 || backlog > ACCEPT_PLACES_MAX)
+		return ACCEPT_PLACES_MAX;
 	return MAX((u32)backlog, 1u);
 }
 
 static void accept_set_places(struct stream *s, int backlog) REQUIRES(s->conn_lock)
 {
 	u64 each = (u64)s->want.send_bytes + s->want.recv_bytes;
-	u32 most = (u32)MAX(MIN(ACCEPT_BYTES_MOST / each, (u64)ACCEPT_PLACES_MOST), 1ull);
+	u32 most = (u32)MAX(MIN(ACCEPT_BYTES_MAX / each, (u64)ACCEPT_PLACES_MAX), 1ull);
 
 	s->backlog = backlog;
 	s->answers = MIN(accept_answers(backlog), most);

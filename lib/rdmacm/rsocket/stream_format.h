@@ -22,11 +22,11 @@ enum { STREAM_WRITE = 2 };
 
 enum stream_control { STREAM_DISCONNECT, STREAM_KEEPALIVE, STREAM_SHUTDOWN };
 
-enum { STREAM_VALUE_BITS = 29, STREAM_VALUE_MOST = (1 << STREAM_VALUE_BITS) - 1 };
+enum { STREAM_VALUE_BITS = 29, STREAM_VALUE_MAX = (1 << STREAM_VALUE_BITS) - 1 };
 
 static inline u32 stream_message(u32 type, u32 value)
 {
-	return type << STREAM_VALUE_BITS | (value & STREAM_VALUE_MOST);
+	return type << STREAM_VALUE_BITS | (value & STREAM_VALUE_MAX);
 }
 
 static inline u32 stream_type(u32 message)
@@ -36,7 +36,7 @@ static inline u32 stream_type(u32 message)
 
 static inline u32 stream_value(u32 message)
 {
-	return message & STREAM_VALUE_MOST;
+	return message & STREAM_VALUE_MAX;
 }
 
 /* A piece of the peer's memory, in the order of bytes of the host that reads it (of the private

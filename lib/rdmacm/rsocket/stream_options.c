@@ -13,7 +13,7 @@
 #include "stream.h"
 #include "user.h"
 
-enum { OPTION_KEEPALIVE_S = 7200, OPTION_MSS = 2048, OPTION_ROUTE_MOST = 1 << 16 };
+enum { OPTION_KEEPALIVE_S = 7200, OPTION_MSS = 2048, OPTION_ROUTE_MAX = 1 << 16 };
 
 /* ---- setting --------------------------------------------------------------------------------- */
 
@@ -165,7 +165,7 @@ static int option_set_route(struct stream *s, const void *value, socklen_t len)
 	struct ibv_path_data *copy;
 	int err;
 
-	if (len == 0 || len % sizeof(*copy) != 0 || len > OPTION_ROUTE_MOST)
+	if (len == 0 || len % sizeof(*copy) != 0 || len > OPTION_ROUTE_MAX)
 		return -EINVAL;
 	copy = malloc(len);
 	if (copy == NULL)

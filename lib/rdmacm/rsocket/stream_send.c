@@ -208,7 +208,7 @@ static int send_now(struct stream *s, struct send_rest *rest, u32 *piece) REQUIR
 		}
 		if (err < 0)
 			return err;
-		if (*piece < STREAM_PIECE_MOST)
+		if (*piece < STREAM_PIECE_MAX)
 			*piece *= 2;
 	}
 	return 0;

@@ -17,7 +17,7 @@
 
 #include "base/log.h"
 #include "cm/message/message.h"
-#include "daemon/estate.h"
+#include "daemon/wills.h"
 #include "daemon/fabric/fabricd.h"
 #include "daemon/fabric/smd.h"
 #include "node/steer.h"
@@ -125,12 +125,12 @@ static bool madchannel_is_here(void *arg, u64 process)
 static u64 madchannel_find_listener(struct daemon *d, u32 port, u64 service_id, const u8 *mad)
 {
 	struct madchannel_port at = { d, port };
-	struct notice_filter here = { madchannel_is_here, &at };
+	struct directory_filter here = { madchannel_is_here, &at };
 	u64 process = 0;
 	u32 slot;
 
-	(void)notice_read_listener(d->notice, service_id, steer_private(mad), steer_sender(mad),
-				   &here, &process, &slot);
+	(void)directory_read_listener(d->directory, service_id, steer_private(mad),
+				      steer_sender(mad), &here, &process, &slot);
 	return process;
 }
 
@@ -148,8 +148,9 @@ static u64 madchannel_find_agent(struct daemon *d, u32 port, const struct fabric
 
 			if (number == 0 || number > h->at.ports[i])
 				continue;
-			(void)notice_read_agent(d->notice, node_fabric_device(h->at.ca[i]),
-						(u8)number, (u8)m->dst_qp, m->mad, &process, &slot);
+			(void)directory_read_agent(d->directory, node_fabric_device(h->at.ca[i]),
+						   (u8)number, (u8)m->dst_qp, m->mad, &process,
+						   &slot);
 			return process;
 		}
 	}
@@ -260,7 +261,7 @@ static void madchannel_deliver_cm(struct fabricd *f, u32 port, const struct fabr
 	}
 	if (madchannel_to_listener(f, port, m))
 		return;
-	(void)estate_take_fabric_answer(f->daemon, port, m->mad);
+	(void)wills_take_fabric_answer(f->daemon, port, m->mad);
 	if (steer_mad(m->mad, &slot, &service_id) != STEER_BY_SERVICE || !madhold_take(f, port, m))
 		madchannel_answer(f, port, m);
 }
@@ -332,7 +333,7 @@ static bool madchannel_same_host(const struct fabric_view *v, u32 ca, u32 port)
 bool madchannel_was_at(const struct daemon *d, u64 process, u32 port)
 {
 	for (u32 slot = 0; d->fabric != NULL && slot < NODE_SLOTS; slot++) {
-		u32 host = d->notice->slot_host[slot];
+		u32 host = d->directory->slot_host[slot];
 
 		if (d->slots.owner[slot] == process)
 			return host != 0 &&
@@ -509,7 +510,7 @@ void madchannel_show(struct proc *p)
 
 	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
 		if (d->slots.owner[slot] == p->process)
-			__atomic_store_n(&d->notice->slot_host[slot], shown, __ATOMIC_RELAXED);
+			__atomic_store_n(&d->directory->slot_host[slot], shown, __ATOMIC_RELAXED);
 }
 
 void madchannel_leave(struct proc *p)

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "daemon/fabric/fabricd.h"
 
-enum { MADHOLD_MOST = 256 };
+enum { MADHOLD_MAX = 256 };
 #define MADHOLD_NS (20 * NS_PER_MS)
 
 struct madhold_request {
@@ -23,7 +23,7 @@ bool madhold_take(struct fabricd *f, u32 port, const struct fabric_mad *m)
 {
 	struct madhold_request *r;
 
-	if (f->held_count >= MADHOLD_MOST)
+	if (f->held_count >= MADHOLD_MAX)
 		return false;
 	r = malloc(sizeof(*r));
 	if (r == NULL)

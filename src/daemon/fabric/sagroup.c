@@ -21,9 +21,9 @@
 #include "node/steer.h"
 
 enum {
-	SAGROUP_MOST = 65536, /* memberships of processes */
-	SAGROUP_TRIES = 6,    /* of a leave: the last one after six seconds */
-	SAGROUP_CLASS = 3,    /* subnet administration */
+	SAGROUP_MAX = 65536, /* memberships of processes */
+	SAGROUP_TRIES = 6,   /* of a leave: the last one after six seconds */
+	SAGROUP_CLASS = 3,   /* subnet administration */
 	SAGROUP_CLASS_VERSION = 2,
 	SAGROUP_SET = 0x02,
 	SAGROUP_GET_RESP = 0x81,
@@ -285,7 +285,7 @@ static int sagroup_change(struct fabricd *f, u64 process, const struct node_sa_n
 		return 0;
 	}
 	if (m == NULL) {
-		if (f->member_count == SAGROUP_MOST)
+		if (f->member_count == SAGROUP_MAX)
 			return -ENOSPC;
 		m = calloc(1, sizeof(*m));
 		if (m == NULL)

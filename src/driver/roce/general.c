@@ -3,7 +3,7 @@
  * QP1 is no queue pair of the engine. Its only consumer is the MAD layer of this process, so there
  * is nothing to post, to register or to poll: a MAD goes to the path as one packet, and comes from
  * it as one. Which process of a node a MAD is for stands in its transaction ID or communication ID
- * (node/steer.h); a REQ is for the listener that the notice board shows, and an unsolicited MAD of
+ * (node/steer.h); a REQ is for the listener that the directory shows, and an unsolicited MAD of
  * another class for the agent there.
  *
  * In:    MADs of the MAD layer, wills; packets to QP1    Out: packets; arrivals of the MAD layer

@@ -174,9 +174,8 @@ static int soft_query_extended(struct ib_device *ib, struct ib_device_attr_ex *a
 	if (soft_dev(ib)->kind->carrier != NULL) {
 		attr->rss_caps = soft_rss_caps;
 		attr->rate_caps = (struct ib_rate_caps){ .kbps_min = 1,
-							 .kbps_max = PACE_KBPS_MOST,
-							 .supported_qpts =
-								 1 << IB_QPT_RAW_PACKET };
+							 .kbps_max = PACE_KBPS_MAX,
+							 .supported_qpts = 1 << IB_QPT_RAW_PACKET };
 		attr->max_wq_type_rq = RAW_MAX_WQ;
 	}
 	attr->cap_flags_ex = IB_DEVICE_FLUSH_GLOBAL | IB_DEVICE_ATOMIC_WRITE;

@@ -10,8 +10,8 @@
 #include "shared/shared.h"
 
 enum {
-	FAST_PAGE_LEAST = 1 << 12,
-	FAST_PAGE_MOST = 1 << 30,
+	FAST_PAGE_MIN = 1 << 12,
+	FAST_PAGE_MAX = 1 << 30,
 	FAST_KEY_LOW = 0xff, /* the consumer's part of a key */
 };
 
@@ -64,7 +64,7 @@ int soft_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned
 
 	if (err != 0 || !soft_is_ours(fast->mr.generation))
 		return -EIO;
-	if (ib->page_size < FAST_PAGE_LEAST || ib->page_size > FAST_PAGE_MOST)
+	if (ib->page_size < FAST_PAGE_MIN || ib->page_size > FAST_PAGE_MAX)
 		return -EINVAL;
 	fast->count = 0;
 	n = ib_sg_to_pages(ib, sg, nents, offset, fast_set_page);

@@ -17,7 +17,7 @@ static u64 pace_ns(u32 kbps, u64 bytes)
 
 int pace_check(const struct ib_uverbs_rate *rate)
 {
-	if (rate->kbps > PACE_KBPS_MOST || rate->burst > PACE_BURST_MOST)
+	if (rate->kbps > PACE_KBPS_MAX || rate->burst > PACE_BURST_MAX)
 		return -EINVAL;
 	return rate->kbps == 0 && (rate->burst != 0 || rate->typical_packet != 0) ? -EINVAL : 0;
 }

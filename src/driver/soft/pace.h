@@ -10,9 +10,9 @@
 #include "core/uverbs.h"
 
 enum {
-	PACE_KBPS_MOST = 100000000, /* 100 Gbit/s */
-	PACE_BURST_US = 2000,	    /* the burst where none is asked for, as time at the rate */
-	PACE_BURST_MOST = 1 << 20,  /* bytes of a burst that is asked for */
+	PACE_KBPS_MAX = 100000000, /* 100 Gbit/s */
+	PACE_BURST_US = 2000,	   /* the burst where none is asked for, as time at the rate */
+	PACE_BURST_MAX = 1 << 20,  /* bytes of a burst that is asked for */
 };
 
 /* All zero but for timer.fn: no limit. */

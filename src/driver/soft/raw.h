@@ -93,7 +93,7 @@ struct soft_raw {
 	u32 index FIXED; /* of its number */
 	struct ib_rwq_ind_table *table FIXED; /* NULL: it has queues of its own */
 	struct ib_rx_hash_conf hash FIXED; /* with `table` */
-	u8 *frame OWNED_BY(soft_raw.sq_lock); /* being sent; RAW_FRAME_MOST bytes */
+	u8 *frame OWNED_BY(soft_raw.sq_lock); /* being sent; RAW_FRAME_MAX bytes */
 	struct soft_rq rq GUARDS_ITSELF;
 	struct lock sq_lock;
 	enum ib_qp_state state GUARDED_BY(sq_lock);

@@ -51,7 +51,7 @@ static enum ibv_wc_status soft_raw_gather(struct soft_raw *qp, const struct send
 {
 	struct mem_cursor cursor = { .sge = w->sge, .count = w->sge_count };
 
-	if (w->length < ETHER_HEADER || w->length > RAW_FRAME_MOST)
+	if (w->length < ETHER_HEADER || w->length > RAW_FRAME_MAX)
 		return IBV_WC_LOC_LEN_ERR;
 	if (w->flags & IBV_SEND_INLINE) {
 		memcpy(qp->frame, w->sge, w->length);
@@ -281,7 +281,7 @@ static int soft_raw_make_queues(struct soft_raw *qp, struct ib_qp_init_attr_ex *
 		err = wqe_ring_init(&qp->ring, cap->max_send_wr,
 				    wqe_send_stride(cap->max_send_sge, cap->max_inline_data),
 				    cap->max_send_sge, &qp->memory);
-	qp->frame = err == 0 ? malloc(RAW_FRAME_MOST) : NULL;
+	qp->frame = err == 0 ? malloc(RAW_FRAME_MAX) : NULL;
 	return err == 0 && qp->frame == NULL ? -ENOMEM : err;
 }
 

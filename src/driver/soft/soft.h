@@ -114,7 +114,7 @@ struct soft_steer {
 	bool any ATOMIC_ONLY;  /* hint: flows is not empty */
 	bool down ATOMIC_ONLY; /* the port is: frames are lost both ways */
 	struct list_head flows OWNED_BY(steer_lock); /* soft_flow.node */
-	/* Rules of the node's other processes, as the notice board had them at `seen`. */
+	/* Rules of the node's other processes, as the directory had them at `seen`. */
 	struct soft_flow *others OWNED_BY(steer_lock);
 	u32 other_count OWNED_BY(steer_lock);
 	u64 seen ATOMIC_ONLY; /* node_flow_generation */

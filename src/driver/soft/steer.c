@@ -52,7 +52,7 @@ static void soft_steer_replace_others(struct soft_steer *s, const struct node_fl
 	}
 }
 
-/* Takes over what the notice board has of other processes, if that has changed. Without memory, or
+/* Takes over what the directory has of other processes, if that has changed. Without memory, or
  * while others are on their way to a new node, the table stays as it is. */
 static void soft_steer_refresh(struct soft_device *dev)
 {

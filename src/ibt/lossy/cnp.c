@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "ibt/lossy/cnp.h"
 #include "ibt/lossy/rate.h"
-#include "ibt/send/shut.h"
+#include "ibt/send/portdown.h"
 
 enum { CNP_LEAST_US = 50 /* between two of one queue pair */ };
 
@@ -24,7 +24,7 @@ void cnp_send(struct ibt_qp *qp)
 		return;
 	qp->resp.cnp_ns = now;
 	/* A notification that finds no room is dropped: the next mark causes another. */
-	if (shut_answer(qp, &p, NULL, 0) != 0)
+	if (portdown_answer(qp, &p, NULL, 0) != 0)
 		return;
 	path_count(qp->dest->path, COUNT_TX_CNP);
 	qp->dest->path->ops->flush(qp->dest);

@@ -21,7 +21,7 @@
 #include "ibt/lossy/window.h"
 
 enum {
-	RATE_LEAST = 1000000, /* bytes per second */
+	RATE_MIN = 1000000, /* bytes per second */
 	RATE_ADDITIVE = 2000000,
 	RATE_HYPER = 20000000,
 	RATE_FAST_STEPS = 5,
@@ -38,7 +38,7 @@ enum {
 	RATE_LATE_US = 1000,
 };
 #define RATE_FIRST 1250000000ull /* 10 Gbit/s: where nothing has been measured */
-#define RATE_MOST 12500000000ull /* 100 Gbit/s */
+#define RATE_MAX 12500000000ull	 /* 100 Gbit/s */
 
 struct rate {
 	struct ibt_qp *qp FIXED;
@@ -140,7 +140,7 @@ static u64 rate_first(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 
 	if (!qp->streams || s->srtt_us == 0)
 		return RATE_FIRST;
-	return MIN(flight * 1000000 / s->srtt_us, RATE_MOST);
+	return MIN(flight * 1000000 / s->srtt_us, RATE_MAX);
 }
 
 /* `first`: what it begins with if nothing has been paced so far. */
@@ -160,7 +160,7 @@ static void rate_reduce(struct rate *r, u64 now, u64 first)
 	}
 	r->target = r->current;
 	r->current -= r->current / 2 * r->alpha / RATE_ALPHA_ONE;
-	r->current = MAX(r->current, (u64)RATE_LEAST);
+	r->current = MAX(r->current, (u64)RATE_MIN);
 	r->time_steps = r->byte_steps = r->bytes = 0;
 	r->cut_ns = r->step_ns = now;
 }

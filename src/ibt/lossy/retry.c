@@ -16,7 +16,7 @@
 #include "ibt/lossy/cnp.h"
 #include "ibt/send/completer.h"
 #include "ibt/send/finish.h"
-#include "ibt/migrate/mig.h"
+#include "ibt/migrate/alternate.h"
 #include "ibt/receive/opcode.h"
 #include "ibt/lossy/rate.h"
 #include "ibt/lossy/retry.h"
@@ -138,7 +138,7 @@ static void retry_late(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 	retry_look_for_answers(qp, now);
 	end = budget == 0 ? TIMER_NEVER : s->heard_ns + budget;
 	if (now >= end) {
-		if (retry_is_over(qp, now, end) && !mig_begins(qp))
+		if (retry_is_over(qp, now, end) && !alternate_begins(qp))
 			finish_with_error(qp, IBV_WC_RETRY_EXC_ERR);
 		else
 			rto_arm(qp, now + RETRY_LOOK_US * NS_PER_US);

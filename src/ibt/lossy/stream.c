@@ -22,7 +22,7 @@
 enum {
 	STREAM_SEGMENT_COST = 36 << 10,
 	STREAM_ASK_COST = 36 << 10, /* acknowledgements are asked for no later */
-	STREAM_LEFT_MOST = 1 << 20, /* more than any burst */
+	STREAM_LEFT_MAX = 1 << 20,  /* more than any burst */
 };
 
 void stream_begin(struct ibt_qp *qp)
@@ -202,7 +202,7 @@ static bool stream_next_waits(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 /* What the rest of the message at hand will count, or some of it that is more than a burst. */
 static u32 stream_left(const struct ibt_qp *qp, const struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	u32 bytes = MIN(w->length - qp->req.tx_offset, (u32)STREAM_LEFT_MOST);
+	u32 bytes = MIN(w->length - qp->req.tx_offset, (u32)STREAM_LEFT_MAX);
 
 	return window_cost(packet_count(qp, bytes), bytes);
 }

@@ -26,15 +26,15 @@
 enum {
 	/* A stock receive buffer of the node's sockets is twice 212,992 bytes, and the kernel
 	 * counts about 9,000 for a packet of 4096 that comes alone. */
-	WINDOW_MOST = 208 << 10,
+	WINDOW_MAX = 208 << 10,
 	WINDOW_GREATEST = 16 << 20,
 	WINDOW_STALL_US = 4000,
-	WINDOW_RTTS = 4, /* measurements, before the shortest one is believed */
+	WINDOW_RTTS = 4,		  /* measurements, before the shortest one is believed */
 	WINDOW_BURST = 15 * (4096 + 512), /* what one system call takes */
-	WINDOW_LEAST = 40 << 10, /* the answer of a READ request fits that is not stretched */
-	WINDOW_STRETCH = 2, /* log2; such an answer comes at once, and fits a stock buffer too */
-	WINDOW_QUANTUM = 20 << 10, /* for one turn */
-	WINDOW_PACKET = 512,	   /* what a packet counts beside its payload */
+	WINDOW_MIN = 40 << 10, /* the answer of a READ request fits that is not stretched */
+	WINDOW_STRETCH = 2,    /* log2; such an answer comes at once, and fits a stock buffer too */
+	WINDOW_QUANTUM = 20 << 10,		    /* for one turn */
+	WINDOW_PACKET = 512,			    /* what a packet counts beside its payload */
 	WINDOW_GROWTH = 2 * (4096 + WINDOW_PACKET), /* per limit's worth of acknowledged bytes */
 	WINDOW_SLOWLY = 16, /* part of it that it grows each time, after a loss */
 	WINDOW_CUT_LEAST_US = 100,
@@ -53,13 +53,13 @@ static u32 window_most(const struct path_window *w)
 
 	if (likely(rtt_us < 2 * WINDOW_STALL_US) ||
 	    __atomic_load_n(&w->rtts, __ATOMIC_RELAXED) < WINDOW_RTTS)
-		return WINDOW_MOST;
-	return (u32)MIN((u64)WINDOW_MOST * rtt_us / WINDOW_STALL_US, (u64)WINDOW_GREATEST);
+		return WINDOW_MAX;
+	return (u32)MIN((u64)WINDOW_MAX * rtt_us / WINDOW_STALL_US, (u64)WINDOW_GREATEST);
 }
 
 static u32 window_limit(const struct path_window *w) REQUIRES(w->lock)
 {
-	return w->limit == 0 ? (u32)WINDOW_MOST : w->limit;
+	return w->limit == 0 ? (u32)WINDOW_MAX : w->limit;
 }
 
 /* With nothing in flight anything may be sent. */
@@ -82,7 +82,7 @@ u8 window_stretch(struct ibt_qp *qp, u32 cost)
 	lock_acquire(&w->lock);
 	limit = window_limit(w);
 	lock_release(&w->lock);
-	while (limit > WINDOW_MOST && stretch < WINDOW_STRETCH && reads * (cost << stretch) < limit)
+	while (limit > WINDOW_MAX && stretch < WINDOW_STRETCH && reads * (cost << stretch) < limit)
 		stretch++;
 	return stretch;
 }
@@ -146,7 +146,7 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 		return true;
 	need = cost - held;
 	lock_acquire(&w->lock);
-	if (unlikely(w->in_flight == 0 && w->limit > WINDOW_MOST))
+	if (unlikely(w->in_flight == 0 && w->limit > WINDOW_MAX))
 		w->limit = 0;
 	room = window_is_turn(w, qp) ? window_room(w, need) : 0;
 	portion = window_portion(w, qp, need, left);
@@ -182,14 +182,14 @@ static void window_grow(struct path_window *w, u32 acked) REQUIRES(w->lock)
 {
 	u64 limit = window_limit(w), most = window_most(w);
 
-	if (acked == 0 || (limit == most && likely(limit == WINDOW_MOST)))
+	if (acked == 0 || (limit == most && likely(limit == WINDOW_MAX)))
 		return;
-	if (limit < WINDOW_MOST)
+	if (limit < WINDOW_MAX)
 		limit += (u64)acked * WINDOW_GROWTH / limit;
 	else
 		limit = window_grow_far(w, limit, acked);
 	limit = MIN(limit, most);
-	w->limit = limit == WINDOW_MOST ? 0 : (u32)limit;
+	w->limit = limit == WINDOW_MAX ? 0 : (u32)limit;
 }
 
 void window_settle(struct ibt_qp *qp, u32 acked)
@@ -241,7 +241,7 @@ void window_cut(struct ibt_qp *qp, u32 rtt_us, u64 now_ns)
 
 	lock_acquire(&w->lock);
 	if (now_ns - w->cut_ns >= MAX(rtt_us, (u32)WINDOW_CUT_LEAST_US) * NS_PER_US) {
-		w->limit = MAX(window_limit(w) / 4 * 3, (u32)WINDOW_LEAST);
+		w->limit = MAX(window_limit(w) / 4 * 3, (u32)WINDOW_MIN);
 		w->fast_to = w->limit;
 		w->cut_ns = now_ns;
 	}
@@ -275,7 +275,7 @@ struct path_dest *window_claim(struct ibt_qp *qp)
 static bool window_has_turn(const struct path_window *w) REQUIRES(w->lock)
 {
 	const struct ibt_qp *first = list_entry(w->waiting.next, struct ibt_qp, req.place.node);
-	u32 usual = MAX((u32)WINDOW_LEAST - WINDOW_PACKET, window_burst(w));
+	u32 usual = MAX((u32)WINDOW_MIN - WINDOW_PACKET, window_burst(w));
 
 	return w->in_flight == 0 || window_room(w, 0) >= MAX(usual, first->req.place.wants);
 }

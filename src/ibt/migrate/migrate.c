@@ -30,21 +30,21 @@ enum { MIGRATE_BEHIND = 1 << 14 };
 
 int ibt_qp_load_alternate(struct ibt_qp *qp, const struct path_av *av, struct path_dest *dest)
 {
-	struct mig *m = calloc(1, sizeof(*m)), *old;
+	struct alternate *m = calloc(1, sizeof(*m)), *old;
 
 	if (m == NULL) {
 		dest->path->ops->dest_put(dest);
 		return -ENOMEM;
 	}
-	*m = (struct mig){ .dest = dest, .av = *av, .loaded = true };
+	*m = (struct alternate){ .dest = dest, .av = *av, .loaded = true };
 	lock_acquire(&qp->req.sq_lock);
 	lock_acquire(&qp->resp.rq_lock);
-	old = qp->mig;
-	qp->mig = m;
-	mig_watch(qp);
+	old = qp->alternate;
+	qp->alternate = m;
+	alternate_watch(qp);
 	lock_release(&qp->resp.rq_lock);
 	lock_release(&qp->req.sq_lock);
-	mig_free(old);
+	alternate_free(old);
 	return 0;
 }
 
@@ -72,7 +72,7 @@ static void migrate_swap_path(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
 	struct path_dest *dest = qp->dest;
 	struct path_av av = qp->av;
-	struct mig *m = qp->mig;
+	struct alternate *m = qp->alternate;
 
 	qp->dest = m->dest;
 	qp->av = m->av;
@@ -101,7 +101,7 @@ static void migrate_restart(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 static bool migrate_move_locked(struct ibt_qp *qp, bool event, struct path_dest **others)
 	REQUIRES(qp->req.sq_lock) REQUIRES(qp->resp.rq_lock)
 {
-	if (!mig_is_armed(qp) || !qp_receives(qp))
+	if (!alternate_is_armed(qp) || !qp_receives(qp))
 		return false;
 	list_remove(&qp->resp.ack_node);
 	qp->resp.ack_listed = false;
@@ -110,7 +110,7 @@ static bool migrate_move_locked(struct ibt_qp *qp, bool event, struct path_dest 
 	*others = window_claim(qp);
 	migrate_swap_path(qp);
 	migrate_swap_attr(&qp->attr);
-	mig_watch(qp);
+	alternate_watch(qp);
 	migrate_restart(qp);
 	qp->ibt->cfg.publish(qp->ibt->cfg.arg, qp);
 	if (event)
@@ -155,9 +155,9 @@ static void migrate_arm(struct ibt_qp *qp)
 {
 	lock_acquire(&qp->req.sq_lock);
 	lock_acquire(&qp->resp.rq_lock);
-	if (qp->attr.path_mig_state == IBV_MIG_REARM && mig_is_active(qp)) {
+	if (qp->attr.path_mig_state == IBV_MIG_REARM && alternate_is_active(qp)) {
 		qp->attr.path_mig_state = IBV_MIG_ARMED;
-		qp->mig->refused = false;
+		qp->alternate->refused = false;
 	}
 	lock_release(&qp->resp.rq_lock);
 	lock_release(&qp->req.sq_lock);
@@ -189,13 +189,13 @@ static enum migrate_step migrate_judge(struct ibt_qp *qp, const struct path_dest
 {
 	bool peer = qp_is_peer(qp, from, p);
 
-	if (!mig_is_active(qp) || !qp_receives(qp) || !migrate_is_in_place(qp, p))
+	if (!alternate_is_active(qp) || !qp_receives(qp) || !migrate_is_in_place(qp, p))
 		return MIG_NOTHING;
 	if (qp->attr.path_mig_state == IBV_MIG_REARM)
 		return peer && p->unmigrated ? MIG_ARM : MIG_NOTHING;
 	if (p->unmigrated)
 		return MIG_NOTHING;
-	if (mig_is_alternate(qp, from))
+	if (alternate_is_alternate(qp, from))
 		return MIG_MOVE;
 	return peer ? MIG_REFUSE : MIG_NOTHING;
 }
@@ -207,9 +207,9 @@ static void migrate_refuse(struct ibt_qp *qp)
 
 	lock_acquire(&qp->resp.rq_lock);
 	qp_count(qp, COUNT_RX_WRONG_PEER);
-	first = qp->mig != NULL && !qp->mig->refused;
+	first = qp->alternate != NULL && !qp->alternate->refused;
 	if (first)
-		qp->mig->refused = true;
+		qp->alternate->refused = true;
 	lock_release(&qp->resp.rq_lock);
 	if (first)
 		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_PATH_MIG_ERR);

@@ -2,7 +2,7 @@
 #ifndef IBT_MIGRATE_MIGRATE_H
 #define IBT_MIGRATE_MIGRATE_H
 
-#include "ibt/migrate/mig.h"
+#include "ibt/migrate/alternate.h"
 
 /* A packet for a watched queue pair, in a callback of its path: arms it, or moves it as the peer
  * asks. False: the packet is dropped. Takes both locks. */

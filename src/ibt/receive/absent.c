@@ -39,7 +39,7 @@ static void absent_keep(struct path_dest *from, const struct pkt *p)
 	/* What a sender had under way comes in a row. */
 	if (a->count != 0 && a->answer[a->count - 1].dqpn == p->sqpn)
 		return;
-	if (a->count == PATH_ABSENT_MOST) {
+	if (a->count == PATH_ABSENT_MAX) {
 		a->all = true;
 	} else {
 		a->answer[a->count].qp_type = absent_type(p);
@@ -53,7 +53,7 @@ static void absent_keep(struct path_dest *from, const struct pkt *p)
 
 void absent_report(struct path_dest *from, const struct pkt *p)
 {
-	if (!from->path->promise.reliable || !pkt_is_reliable(p->qp_type))
+	if (!from->path->guarantees.reliable || !pkt_is_reliable(p->qp_type))
 		return;
 	if (absent_is_owed(from) ||
 	    absent_send(from, absent_type(p), p->sqpn, p->dqpn, p->psn) == -EAGAIN)

@@ -14,7 +14,7 @@
 #include "ibt/receive/absent.h"
 #include "ibt/receive/ack.h"
 #include "ibt/block.h"
-#include "ibt/send/shut.h"
+#include "ibt/send/portdown.h"
 
 bool ack_send(struct ibt_qp *qp, u8 syndrome, u32 psn)
 {
@@ -31,7 +31,7 @@ bool ack_send(struct ibt_qp *qp, u8 syndrome, u32 psn)
 
 	if ((syndrome & 0xe0) != 0)
 		qp_count(qp, (syndrome & 0xe0) == AETH_RNR ? COUNT_TX_RNR : COUNT_TX_NAK);
-	err = shut_answer(qp, &p, NULL, 0);
+	err = portdown_answer(qp, &p, NULL, 0);
 	if (err == 0)
 		qp->dest->path->ops->flush(qp->dest);
 	else if (syndrome == AETH_ACK && err == -EAGAIN)

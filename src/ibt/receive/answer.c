@@ -11,7 +11,7 @@
 #include "ibt/receive/opcode.h"
 #include "ibt/send/packet.h"
 #include "ibt/lossy/rate.h"
-#include "ibt/send/shut.h"
+#include "ibt/send/portdown.h"
 #include "ibt/lossy/window.h"
 
 enum {
@@ -223,11 +223,11 @@ static int answer_pieces(struct ibt_qp *qp, const struct resp_resource *r, u32 n
 static int answer_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int count)
 	REQUIRES(qp->resp.rq_lock)
 {
-	int err = shut_answer(qp, p, iov, count);
+	int err = portdown_answer(qp, p, iov, count);
 
 	if (err == -EAGAIN) {
 		block_wait(qp, qp->dest);
-		err = shut_answer(qp, p, iov, count);
+		err = portdown_answer(qp, p, iov, count);
 	}
 	return err;
 }

@@ -12,9 +12,9 @@
 #include "ibt/receive/ack.h"
 #include "ibt/receive/answer.h"
 #include "ibt/block.h"
-#include "ibt/xrc/hand.h"
+#include "ibt/xrc/forward.h"
 #include "ibt/receive/refuse.h"
-#include "ibt/send/shut.h"
+#include "ibt/send/portdown.h"
 
 /* The packet of the pending refusal. */
 static void refuse_fill(struct ibt_qp *qp, struct pkt *p) REQUIRES(qp->resp.rq_lock)
@@ -53,10 +53,10 @@ bool refuse_tell(struct ibt_qp *qp, enum resp_verdict *verdict) REQUIRES(qp->res
 	/* What was executed before it is acknowledged by its PSN. */
 	if (qp->resp.owed != RESP_GONE)
 		__atomic_store_n(&qp->resp.ack_word, 0, __ATOMIC_RELAXED);
-	err = shut_answer(qp, &p, NULL, 0);
+	err = portdown_answer(qp, &p, NULL, 0);
 	if (err == -EAGAIN) {
 		block_wait(qp, qp->dest);
-		err = shut_answer(qp, &p, NULL, 0);
+		err = portdown_answer(qp, &p, NULL, 0);
 	}
 	if (err == -EAGAIN)
 		return false;
@@ -85,13 +85,13 @@ void refuse_note(struct ibt_qp *qp, enum resp_verdict verdict) REQUIRES(qp->resp
 
 void refuse_leave(struct ibt_qp *qp)
 {
-	bool held = hand_is_busy(qp);
+	bool held = forward_is_busy(qp);
 	bool owes = held || qp->resp.resource_next != qp->resp.resource_head ||
 		    qp->resp.owed != RESP_OK;
-	u32 last = (held ? hand_next_psn(qp) : qp->resp.epsn) - 1, ack;
+	u32 last = (held ? forward_next_psn(qp) : qp->resp.epsn) - 1, ack;
 	enum resp_verdict verdict;
 
-	hand_stop(qp);
+	forward_stop(qp);
 	if (!qp_is_reliable(qp) || qp->dest == NULL)
 		return;
 	qp->resp.resource_next = qp->resp.resource_head;
@@ -113,7 +113,7 @@ bool refuse_has_left(struct ibt_qp *qp)
 
 	lock_acquire(&qp->resp.rq_lock);
 	left = qp->dest == NULL || (qp->resp.owed == RESP_OK && !ack_is_owed(qp));
-	left = left && !hand_is_leaving(qp);
+	left = left && !forward_is_leaving(qp);
 	lock_release(&qp->resp.rq_lock);
 	return left;
 }

@@ -16,7 +16,7 @@
 #include "ibt/receive/ack.h"
 #include "ibt/receive/answer.h"
 #include "ibt/lossy/cnp.h"
-#include "ibt/xrc/hand.h"
+#include "ibt/xrc/forward.h"
 #include "ibt/receive/opcode.h"
 #include "ibt/send/packet.h"
 #include "ibt/receive/pull.h"
@@ -89,7 +89,7 @@ static enum resp_verdict resp_check_access(struct ibt_qp *qp, const struct pkt *
 static bool resp_is_placed(const struct ibt_qp *qp, const struct pkt *p)
 {
 	return (p->flags & PKT_PLACED) != 0 && p->opcode == PKT_WRITE_ONLY_IMM &&
-	       qp->dest->path->promise.direct;
+	       qp->dest->path->guarantees.direct;
 }
 
 /* Length of the message, 9.7.4.1: a SEND has 2^31 bytes at most, a WRITE the length in its
@@ -338,7 +338,7 @@ void resp_resume(struct ibt_qp *qp)
 	lock_acquire(&qp->resp.rq_lock);
 	if (qp->dest != NULL && qp->resp.owed == RESP_OK && answer_pump(qp))
 		ack_resume(qp);
-	hand_resume(qp);
+	forward_resume(qp);
 	if (qp->dest != NULL && qp->resp.owed != RESP_OK)
 		fail = refuse_tell(qp, &verdict);
 	lock_release(&qp->resp.rq_lock);
@@ -371,7 +371,7 @@ static void resp_acknowledge_held(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
 }
 
 /* The next of them is for an SRQ of this process. */
-static enum resp_verdict resp_execute_held(struct ibt_qp *qp, const struct hand_item *item)
+static enum resp_verdict resp_execute_held(struct ibt_qp *qp, const struct forward_item *item)
 	REQUIRES(qp->resp.rq_lock)
 {
 	enum resp_verdict verdict = xrc_select(qp, &item->pkt);
@@ -394,29 +394,29 @@ static enum resp_verdict resp_execute_held(struct ibt_qp *qp, const struct hand_
 /* Executes or hands on what can be. A refusal, or RESP_DROP. */
 static enum resp_verdict resp_run_held(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
 {
-	struct hand_item *item;
+	struct forward_item *item;
 	enum resp_verdict verdict;
 
-	while ((verdict = hand_run(qp, &item)) == RESP_OK) {
+	while ((verdict = forward_run(qp, &item)) == RESP_OK) {
 		verdict = resp_execute_held(qp, item);
 		free(item);
 		if (verdict != RESP_OK) {
-			hand_drop(qp);
+			forward_drop(qp);
 			return verdict;
 		}
 	}
 	return verdict;
 }
 
-/* The request in sequence, as hand_next_psn has it. */
+/* The request in sequence, as forward_next_psn has it. */
 static enum resp_verdict resp_hand_on(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 	REQUIRES(qp->resp.rq_lock)
 {
 	enum resp_verdict verdict = RESP_NAK_OPERATION;
 
-	if (hand_hold(qp, p, payload)) {
+	if (forward_hold(qp, p, payload)) {
 		verdict = resp_run_held(qp);
-		hand_settle(qp);
+		forward_settle(qp);
 	}
 	return verdict;
 }
@@ -424,7 +424,7 @@ static enum resp_verdict resp_hand_on(struct ibt_qp *qp, const struct pkt *p, co
 /* A READ or atomic comes again, whose answer another process has given. */
 static bool resp_repeat_held(struct ibt_qp *qp, const struct pkt *p) REQUIRES(qp->resp.rq_lock)
 {
-	if (!qp_is_target(qp) || qp_is_proxy(qp) || !hand_repeat(qp, p))
+	if (!qp_is_target(qp) || qp_is_proxy(qp) || !forward_repeat(qp, p))
 		return false;
 	refuse_note(qp, resp_run_held(qp));
 	return true;
@@ -455,7 +455,7 @@ void resp_receive_done(struct ibt_qp *qp, struct path_dest *from, const struct p
 	u8 after;
 
 	lock_acquire(&qp->resp.rq_lock);
-	verdict = hand_receive(qp, from, p, payload, &done);
+	verdict = forward_receive(qp, from, p, payload, &done);
 	if (done)
 		resp_acknowledge_held(qp);
 	after = resp_end_held(qp, verdict, &fatal);
@@ -466,15 +466,15 @@ void resp_receive_done(struct ibt_qp *qp, struct path_dest *from, const struct p
 
 void resp_hand_timer(struct timer *t)
 {
-	struct ibt_qp *qp = hand_qp(t);
+	struct ibt_qp *qp = forward_qp(t);
 	enum resp_verdict fatal = RESP_OK;
 	u8 after;
 
 	lock_acquire(&qp->resp.rq_lock);
-	hand_resume(qp);
+	forward_resume(qp);
 	after = resp_end_held(qp, RESP_DROP, &fatal);
 	/* without a connection there may be a word of its end left to say */
-	hand_say_end(qp);
+	forward_say_end(qp);
 	lock_release(&qp->resp.rq_lock);
 	if (unlikely(after != 0))
 		resp_after(qp, after, fatal);
@@ -488,7 +488,7 @@ void resp_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 	if (!qp_is_target(qp))
 		return;
 	lock_acquire(&qp->resp.rq_lock);
-	after = resp_end_held(qp, hand_peer_died(qp, dest), &fatal);
+	after = resp_end_held(qp, forward_peer_died(qp, dest), &fatal);
 	lock_release(&qp->resp.rq_lock);
 	if (unlikely(after != 0))
 		resp_after(qp, after, fatal);
@@ -582,7 +582,7 @@ static void resp_receive_rc(struct ibt_qp *qp, struct path_dest *from, const str
 static void resp_hold(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 		      const void *payload) REQUIRES(qp->resp.rq_lock)
 {
-	u32 next = hand_next_psn(qp);
+	u32 next = forward_next_psn(qp);
 
 	if (psn_ahead(p->psn, qp->resp.epsn) < 0) {
 		resp_duplicate(qp, from, p);
@@ -591,7 +591,7 @@ static void resp_hold(struct ibt_qp *qp, struct path_dest *from, const struct pk
 	} else {
 		qp_count(qp, COUNT_RX_PSN);
 		if (psn_ahead(p->psn, next) > 0)
-			hand_note_gap(qp);
+			forward_note_gap(qp);
 	}
 }
 
@@ -605,13 +605,13 @@ static void resp_receive_xrc(struct ibt_qp *qp, struct path_dest *from, const st
 		qp_count(qp, COUNT_RX_OPCODE);
 		return;
 	}
-	if (unlikely(hand_is_busy(qp))) {
+	if (unlikely(forward_is_busy(qp))) {
 		resp_hold(qp, from, p, payload);
 		return;
 	}
 	if (unlikely(!resp_is_expected(qp, from, p)))
 		return;
-	verdict = hand_continues(qp, p) ? RESP_ELSEWHERE : xrc_select(qp, p);
+	verdict = forward_continues(qp, p) ? RESP_ELSEWHERE : xrc_select(qp, p);
 	if (unlikely(verdict == RESP_ELSEWHERE)) {
 		refuse_note(qp, resp_hand_on(qp, p, payload));
 		return;

@@ -8,11 +8,11 @@
 #include "ibt/receive/ack.h"
 #include "ibt/block.h"
 #include "ibt/send/packet.h"
-#include "ibt/send/shut.h"
+#include "ibt/send/portdown.h"
 
 void packet_fill(struct ibt_qp *qp, struct pkt *p, u8 opcode)
 {
-	u32 ack = qp->dest->path->promise.reliable ? ack_take(qp) : 0;
+	u32 ack = qp->dest->path->guarantees.reliable ? ack_take(qp) : 0;
 
 	p->opcode = opcode;
 	p->flags = 0;
@@ -36,14 +36,14 @@ int packet_send(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov,
 	int err;
 
 	if (unlikely(qp_is_special(qp)))
-		err = shut_request(qp, p, iov, n);
+		err = portdown_request(qp, p, iov, n);
 	else
 		err = qp->dest->path->ops->send(qp->dest, p, iov, n);
 	if (unlikely(err == -EAGAIN)) {
 		/* Once more after we are on the list: room that came in between has no other
 		 * witness. */
 		block_wait(qp, qp->dest);
-		err = qp_is_special(qp) ? shut_request(qp, p, iov, n)
+		err = qp_is_special(qp) ? portdown_request(qp, p, iov, n)
 					: qp->dest->path->ops->send(qp->dest, p, iov, n);
 	}
 	if (unlikely(err != 0) && (p->flags & PKT_HAS_ACK) != 0)

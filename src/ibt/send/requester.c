@@ -48,7 +48,7 @@ static bool req_can_pull(const struct ibt_qp *qp, const struct send_wqe *w)
 		    w->opcode == IBV_WR_SEND_WITH_INV;
 
 	return send && w->length >= PULL_FROM && qp_is_reliable(qp) && !qp->req.no_pull &&
-	       qp->dest->path->promise.direct && req_ops(qp)->pullable(qp->dest);
+	       qp->dest->path->guarantees.direct && req_ops(qp)->pullable(qp->dest);
 }
 
 static void req_fill_message(struct ibt_qp *qp, const struct send_wqe *w, struct pkt *p, u32 n,
@@ -175,9 +175,8 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq
 	int n, err;
 
 	/* What was in packets once has PSNs, which the peer may have counted: packets again. */
-	if (!qp->dest->path->promise.direct || !req_idle(qp) || w->length == 0 ||
-	    qp->req.tx_offset != 0 || w->psn_count != 0 || qp->req.no_direct ||
-	    qp_port_is_down(qp))
+	if (!qp->dest->path->guarantees.direct || !req_idle(qp) || w->length == 0 ||
+	    qp->req.tx_offset != 0 || w->psn_count != 0 || qp->req.no_direct || qp_port_is_down(qp))
 		return -EOPNOTSUPP;
 	qp->req.tx_cursor = (struct mem_cursor){ .sge = w->sge, .count = w->sge_count };
 	n = packet_pieces(qp, w, w->length, write ? 0 : IBV_ACCESS_LOCAL_WRITE, iov);
@@ -204,7 +203,7 @@ static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 	struct iovec iov[IBT_MAX_SGE + 2];
 	int n;
 
-	if (!qp->dest->path->promise.direct || req_ops(qp)->atomic == NULL || !req_idle(qp) ||
+	if (!qp->dest->path->guarantees.direct || req_ops(qp)->atomic == NULL || !req_idle(qp) ||
 	    w->length != sizeof(u64) || w->psn_count != 0 || qp->req.no_direct ||
 	    qp_port_is_down(qp))
 		return -EOPNOTSUPP;
@@ -228,7 +227,7 @@ static bool req_waits_for_turn(const struct ibt_qp *qp, const struct send_wqe *w
 {
 	return w->length >= DIRECT_WAIT_FROM && !req_idle(qp) && qp->req.tx_offset == 0 &&
 	       w->psn_count == 0 && !qp->req.no_direct && qp_is_reliable(qp) &&
-	       qp->dest->path->promise.direct && req_ops(qp)->pullable(qp->dest);
+	       qp->dest->path->guarantees.direct && req_ops(qp)->pullable(qp->dest);
 }
 
 /* Is it cheaper as a packet than directly, and ordered as such anyway? */

@@ -12,7 +12,7 @@
 #include "ibt/block.h"
 #include "ibt/receive/grh.h"
 #include "ibt/receive/recv_queue.h"
-#include "ibt/send/shut.h"
+#include "ibt/send/portdown.h"
 #include "ibt/send/timeout.h"
 #include "ibt/send/ud.h"
 
@@ -173,7 +173,7 @@ int ud_transmit(struct ibt_qp *qp, struct send_wqe *w)
 	}
 	ud_fill(qp, w, &p);
 	if (unlikely(qp_port_is_down(qp)))
-		err = shut_lose(qp);
+		err = portdown_lose(qp);
 	else if (ud_is_group(p.dgid))
 		err = ud_multicast(qp, &w->ud.av, &p, iov, n);
 	else

@@ -86,7 +86,7 @@ bool ibt_store(struct ibt_qp *qp, u32 rkey, u64 va, const void *from, u32 length
 	if (qp->packet_type != IBV_QPT_RC || qp->dest == NULL)
 		goto unlock;
 	if (length == 0)
-		done = qp->dest->path->promise.reliable && !write_has_lost(qp);
+		done = qp->dest->path->guarantees.reliable && !write_has_lost(qp);
 	else if (qp->state == IBV_QPS_RTS && !qp_port_is_down(qp) &&
 		 qp->dest->path->ops->writes != NULL && length - 1 < IBT_MAX_MESSAGE)
 		done = qp->dest->path->ops->writes(qp->dest, qp->qpn, qp->dest_qpn, &qp->grant, &w,

@@ -1,8 +1,8 @@
 /* proxy.c: executes requests that XRC targets of other processes have taken.
  *
  * A proxy is a queue pair that no number finds and no consumer sees: a target whose peer is the
- * real one. The real target counts the PSNs, so a proxy begins where PKT_HAND_OPEN says, and after
- * a refusal it executes nothing until the next one.
+ * real one. The real target counts the PSNs, so a proxy begins where PKT_FORWARD_OPEN says, and
+ * after a refusal it executes nothing until the next one.
  *
  * In:    requests of a target, and what it tells of its connection
  * Out:   registered memory, receive completions; acknowledgements, answers, refusals
@@ -15,7 +15,7 @@
 #include "base/line.h"
 #include "ibt/receive/answer.h"
 #include "ibt/block.h"
-#include "ibt/xrc/hand.h"
+#include "ibt/xrc/forward.h"
 #include "ibt/xrc/proxy.h"
 #include "ibt/receive/recv_queue.h"
 #include "ibt/receive/refuse.h"
@@ -24,7 +24,7 @@
 
 enum {
 	PROXY_SWEEP = 64, /* proxies from which on idle ones are looked for */
-	PROXY_MOST = 2048, /* of the targets of one process */
+	PROXY_MAX = 2048, /* of the targets of one process */
 };
 
 static struct list_head *proxy_bucket(struct ibt *ibt, u32 qpn)
@@ -117,12 +117,12 @@ static bool proxy_is_crowded(struct ibt *ibt, const struct path_dest *from)
 {
 	u32 count = 0;
 
-	if (likely(ibt->proxy_count < PROXY_MOST))
+	if (likely(ibt->proxy_count < PROXY_MAX))
 		return false;
 	for (u32 b = 0; b < IBT_PROXY_BUCKETS; b++)
 		list_for_each(c, &ibt->proxies[b], struct xrc_conn, node)
 			count += c->qp->dest == from;
-	return count >= PROXY_MOST;
+	return count >= PROXY_MAX;
 }
 
 /* NULL: no memory, or too many. */
@@ -164,7 +164,7 @@ static bool proxy_make_room(struct ibt_qp *qp, u32 count) REQUIRES(qp->resp.rq_l
 }
 
 /* False: no memory. */
-static bool proxy_begin(struct ibt_qp *qp, const struct hand_open *open, u32 psn)
+static bool proxy_begin(struct ibt_qp *qp, const struct forward_open *open, u32 psn)
 	REQUIRES(qp->resp.rq_lock)
 {
 	struct xrc_conn *c = xrc_conn(qp);
@@ -203,7 +203,7 @@ static void proxy_refuse(struct path_dest *from, const struct pkt *p, u32 serial
 
 /* A domain of this process alone is reached by its own targets only, and nothing but a target hands
  * requests on. */
-static bool proxy_may_open(const struct path_dest *from, u32 qpn, const struct hand_open *open)
+static bool proxy_may_open(const struct path_dest *from, u32 qpn, const struct forward_open *open)
 {
 	return open->xrcd >= IBT_XRC_SHARED &&
 	       from->path->ops->holds(from, qpn, IBV_QPT_XRC_RECV);
@@ -213,7 +213,7 @@ static void proxy_open(struct ibt *ibt, struct path_dest *from, const struct pkt
 		       const void *payload)
 {
 	struct xrc_conn *c = proxy_find(ibt, from, p->sqpn);
-	struct hand_open open;
+	struct forward_open open;
 	struct ibt_qp *qp;
 	bool began = false;
 
@@ -302,7 +302,7 @@ void proxy_receive(struct ibt *ibt, struct path_dest *from, const struct pkt *p,
 	struct xrc_conn *c;
 	struct ibt_qp *qp;
 
-	if (from->path != ibt->paths[0] || p->opcode == PKT_HAND_OPEN) {
+	if (from->path != ibt->paths[0] || p->opcode == PKT_FORWARD_OPEN) {
 		if (from->path == ibt->paths[0])
 			proxy_open(ibt, from, p, payload);
 		return;
@@ -312,7 +312,7 @@ void proxy_receive(struct ibt *ibt, struct path_dest *from, const struct pkt *p,
 		path_count(from->path, COUNT_RX_NO_QP);
 		return;
 	}
-	if (p->opcode == PKT_HAND_CLOSE) {
+	if (p->opcode == PKT_FORWARD_CLOSE) {
 		proxy_destroy(ibt, c);
 		return;
 	}

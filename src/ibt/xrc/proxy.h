@@ -7,7 +7,7 @@
 
 /* All of them inside the callbacks of the first path, which guard the proxies. */
 
-/* A packet of a target (PKT_TYPE_HANDED). Takes the proxy's rq_lock. The payload may change
+/* A packet of a target (PKT_TYPE_FORWARDED). Takes the proxy's rq_lock. The payload may change
  * meanwhile: it is copied once. */
 void proxy_receive(struct ibt *ibt, struct path_dest *from, const struct pkt *p,
 		   const void *payload);

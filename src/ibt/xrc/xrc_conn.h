@@ -5,12 +5,12 @@
 
 #include "ibt/ibt_qp.h"
 
-struct hand;
+struct forward;
 
 struct xrc_conn {
 	u64 xrcd WRITTEN_UNDER(responder.rq_lock); /* the number of its domain */
 	/* requests for SRQs of other processes: hand.h. NULL: there were none */
-	struct hand *hand WRITTEN_UNDER(responder.rq_lock);
+	struct forward *forward WRITTEN_UNDER(responder.rq_lock);
 
 	/* Of a proxy only: proxy.h. */
 	struct list_head node OWNED_BY(callbacks of the first path); /* ibt.proxies */
@@ -36,7 +36,7 @@ static inline bool xrc_is_foreign(const struct ibt_qp *qp, u32 srqn)
 {
 	return xrc_conn(qp)->xrcd >= IBT_XRC_SHARED &&
 	       srqn >> IBT_INDEX_BITS != qp->qpn >> IBT_INDEX_BITS && srqn >> IBT_INDEX_BITS != 0 &&
-	       qp->ibt->paths[0]->promise.reliable;
+	       qp->ibt->paths[0]->guarantees.reliable;
 }
 
 #endif

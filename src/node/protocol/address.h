@@ -1,7 +1,7 @@
 /* address.h: the node's addresses and their UDP sockets. ADDRESSES is a plain request.
  *
- * SOCKETS_CLAIM, after RESUME and SLOT_CLAIM, and its reply are plain: the keeper that the process
- * holds goes to the node, and the keeper that it holds from now on comes back.
+ * SOCKETS_CLAIM, after RESUME and SLOT_CLAIM, and its reply are plain: the fdstore that the process
+ * holds goes to the node, and the fdstore that it holds from now on comes back.
  */
 #ifndef NODE_PROTOCOL_ADDRESS_H
 #define NODE_PROTOCOL_ADDRESS_H

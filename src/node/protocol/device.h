@@ -1,4 +1,4 @@
-/* device.h: devices and their ports: processes read them on the notice board, tools ask for them.
+/* device.h: devices and their ports: processes read them on the directory, tools ask for them.
  * EV_CONFIG says that the board has changed: a plain message.
  */
 #ifndef NODE_PROTOCOL_DEVICE_H
@@ -37,7 +37,7 @@ struct proto_device_reply {
 	struct node_config config;
 } OWNED_BY(the caller);
 
-/* DEVICE_ADD, DEVICE_REMOVE; the reply is plain, and comes when the notice board and the sysfs tree
+/* DEVICE_ADD, DEVICE_REMOVE; the reply is plain, and comes when the directory and the sysfs tree
  * say so. Its status is that of devices_add or devices_remove. */
 struct proto_device_name {
 	struct proto_head head;

@@ -39,7 +39,7 @@ struct proto_resume {
 	u64 process;
 } OWNED_BY(the caller);
 
-/* Descriptors: events socket, notice board, slots file, and the keeper: what a process holds
+/* Descriptors: events socket, directory, slots file, and the fdstore: what a process holds
  * only to give it to the next node. */
 struct proto_hello_reply {
 	struct proto_head head;

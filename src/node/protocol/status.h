@@ -1,6 +1,6 @@
 /* status.h: what tools ask of the whole node. STATUS is a plain request; BOARD has the struct of
  * PROCESSES, and its reply is plain with the board as its descriptor; NOTICE is plain, and so is
- * its reply, with the notice board. CONNECTIONS lists what a process' wills say (will.h).
+ * its reply, with the directory. CONNECTIONS lists what a process' wills say (will.h).
  */
 #ifndef NODE_PROTOCOL_STATUS_H
 #define NODE_PROTOCOL_STATUS_H

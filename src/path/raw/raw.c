@@ -41,7 +41,7 @@ struct raw_batch {
 		struct cmsghdr align;
 		u8 bytes[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
 	} control[RAW_BATCH];
-	u8 frame[RAW_BATCH][ETHER_TAG + RAW_FRAME_MOST];
+	u8 frame[RAW_BATCH][ETHER_TAG + RAW_FRAME_MAX];
 } OWNED_BY(the receiving thread);
 
 struct raw {
@@ -271,7 +271,7 @@ static void raw_take(struct raw *raw, struct mmsghdr *m, u8 *frame)
 static void raw_prepare(struct raw_batch *b)
 {
 	for (u32 i = 0; i < RAW_BATCH; i++) {
-		b->iov[i] = (struct iovec){ b->frame[i] + ETHER_TAG, RAW_FRAME_MOST };
+		b->iov[i] = (struct iovec){ b->frame[i] + ETHER_TAG, RAW_FRAME_MAX };
 		b->msg[i].msg_hdr = (struct msghdr){ .msg_iov = &b->iov[i],
 						     .msg_iovlen = 1,
 						     .msg_control = b->control[i].bytes,

@@ -17,7 +17,7 @@
 enum {
 	/* Low bits of a mark: which instance of a node. The others: which node. */
 	RAW_MARK_SLOTS = 0x3ff,
-	RAW_FRAME_MOST = 65536 + 64, /* bytes of a frame: a loopback interface has such */
+	RAW_FRAME_MAX = 65536 + 64, /* bytes of a frame: a loopback interface has such */
 };
 
 struct raw;

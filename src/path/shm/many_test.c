@@ -20,10 +20,10 @@
 
 enum {
 	PEERS = 255,
-	LIMIT = 1024,		 /* descriptors of a process */
-	SPARE = LIMIT / 16 * 3,	 /* of those, for what links can do without */
-	BASE = 2,		 /* that a link needs */
-	POLLS_MOST = 1000000,
+	LIMIT = 1024,		/* descriptors of a process */
+	SPARE = LIMIT / 16 * 3, /* of those, for what links can do without */
+	BASE = 2,		/* that a link needs */
+	POLLS_MAX = 1000000,
 };
 
 static struct world {
@@ -194,7 +194,7 @@ static void shm_poll__hears_of_each_link_soon(void **state)
 		int polls = 0;
 
 		send_from(i);
-		while (w.received != i + 1 && polls++ < POLLS_MOST)
+		while (w.received != i + 1 && polls++ < POLLS_MAX)
 			poll_once(false);
 		assert_int_equal(w.received, i + 1);
 	}
@@ -227,12 +227,12 @@ static void shm_poll__a_busy_link_starves_none(void **state)
 	u32 polls = 0;
 
 	send_from(PEERS / 2);
-	while (w.last != &w.shm->links[PEERS / 2 + 1]->dest && polls++ < POLLS_MOST) {
+	while (w.last != &w.shm->links[PEERS / 2 + 1]->dest && polls++ < POLLS_MAX) {
 		for (int k = 0; k < 16; k++)
 			send_from(0);
 		poll_once(false);
 	}
-	assert_true(polls < POLLS_MOST);
+	assert_true(polls < POLLS_MAX);
 }
 
 static void each_link(struct shm_link *l, void *arg)

@@ -26,7 +26,7 @@
 
 enum {
 	/* bytes of the shortest map, so that the slot's next region fits too */
-	REACH_LEAST = 256 << 10,
+	REACH_MIN = 256 << 10,
 	/* Pages are made present before a store has to fault on each: at most so many bytes of a
 	 * map, or of all maps made for one connection; and so many per step, in about 0.3 ms. */
 	REACH_TOUCH = 64 << 20,
@@ -189,7 +189,7 @@ static struct reach *reach_open(struct shm_link *l)
 
 static u64 reach_round(u64 length)
 {
-	u64 n = REACH_LEAST;
+	u64 n = REACH_MIN;
 
 	while (n < length)
 		n *= 2;

@@ -170,13 +170,13 @@ static int shm_send_slow(struct shm_link *l, const struct pkt *p, const struct i
 	switch (link_state(l)) {
 	case LINK_UP:
 		/* what processes hand to each other is on no wire */
-		if (p->qp_type == PKT_TYPE_HANDED || pkt_is_done(p->qp_type))
+		if (p->qp_type == PKT_TYPE_FORWARDED || pkt_is_done(p->qp_type))
 			return ring_push(&l->tx, p, iov, iovcnt);
 		return tap_push(l, p, iov, iovcnt);
 	case LINK_ASKING:
 		return -EAGAIN;
 	case LINK_ABSENT:
-		return p->qp_type == PKT_TYPE_HANDED ? shm_hand_absent(l) : shm_send_absent(l);
+		return p->qp_type == PKT_TYPE_FORWARDED ? shm_hand_absent(l) : shm_send_absent(l);
 	case LINK_NOWHERE:
 		return -ENETUNREACH;
 	default:
@@ -808,7 +808,7 @@ struct shm *shm_create(const struct shm_config *cfg, int *err)
 	__atomic_store_n(&shm->ring_spare, RING_SPARE, __ATOMIC_RELAXED);
 	shm->path.ops = &shm_ops;
 	shm->path.counters = cfg->board->counters;
-	shm->path.promise = (struct path_promise){
+	shm->path.guarantees = (struct path_guarantees){
 		.ordered = true, .reliable = true, .direct = true, .mtu = RING_MTU
 	};
 	list_init(&shm->asking);

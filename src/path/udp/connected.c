@@ -35,17 +35,17 @@
 enum {
 	CONNECTED_AFTER = 32, /* short batches in a row after which a destination gets one */
 	CONNECTED_LOOKS = 16, /* polls of the probe's receiver */
-	CONNECTED_SAME = 8, /* equal lengths in a row before the socket is set to that length */
-	CONNECTED_ASK = 256, /* bytes of a probe, whose remaining length encodes one byte */
+	CONNECTED_SAME = 8,   /* equal lengths in a row before the socket is set to that length */
+	CONNECTED_ASK = 256,  /* bytes of a probe, whose remaining length encodes one byte */
 	CONNECTED_TRIES = 16,
-	CONNECTED_STEP = 1031, /* from one port to the next; odd, so that each port is reached */
+	CONNECTED_STEP = 1031,	/* from one port to the next; odd, so that each port is reached */
 	CONNECTED_PROVEN = 512, /* calls: more than a window permits without an acknowledgement */
 	/* calls since the last silence: the peer has most likely answered */
 	CONNECTED_ANSWERED = 32,
 	/* silences in a row that close it although its identifications are right ... */
 	CONNECTED_SILENCES = 3,
 	CONNECTED_SILENCES_PROVEN = 6, /* ... and how many after much has arrived */
-	CONNECTED_PAUSE_MOST = 1 << 24,
+	CONNECTED_PAUSE_MAX = 1 << 24,
 	CONNECTED_SHORT_PACKETS = 2, /* a message and an acknowledgement */
 	CONNECTED_SHORT_BYTES = 1024,
 	UDP_HEADER = 8,
@@ -207,7 +207,7 @@ static int connected_bind(struct udp *udp, const struct udp_socket *beside,
 		u32 next = __atomic_fetch_add(&udp->connect_ports, CONNECTED_STEP,
 					      __ATOMIC_RELAXED);
 
-		l->port.sport = (u16)(ROCE_SPORT_LEAST | next);
+		l->port.sport = (u16)(ROCE_SPORT_MIN | next);
 		err = lanes_bind(l->port.fd, beside->gid, beside->ifindex, l->port.sport, false);
 	}
 	return err;
@@ -307,7 +307,7 @@ static void connected_want(struct udp_dest *d) REQUIRES(d->tx_lock)
 		__atomic_store_n(&udp->connect_wanted, true, __ATOMIC_RELAXED);
 		d->refs++;
 		/* each failure is followed by a longer pause */
-		d->shorts_needed = MIN(wanted * 4, CONNECTED_PAUSE_MOST);
+		d->shorts_needed = MIN(wanted * 4, CONNECTED_PAUSE_MAX);
 		d->shorts = 0;
 	}
 	lock_release(&udp->lock);

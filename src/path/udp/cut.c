@@ -14,7 +14,7 @@
 #include "path/udp/udp_priv.h"
 
 enum {
-	CUT_LEAST = ROCE_BTH + ROCE_ICRC,
+	CUT_MIN = ROCE_BTH + ROCE_ICRC,
 	CUT_ACK = ROCE_BTH + 4 + ROCE_ICRC,
 	CUT_OPCODE = 0x1f, /* without the transport */
 };
@@ -22,9 +22,9 @@ enum {
 /* The first place from `at` on where a packet that the path takes may begin, or `bytes`. */
 static u32 cut_next(const u8 *data, u32 bytes, u32 at)
 {
-	while (at + CUT_LEAST <= bytes && !roce_may_begin(data + at))
+	while (at + CUT_MIN <= bytes && !roce_may_begin(data + at))
 		at += 4;
-	return at + CUT_LEAST <= bytes ? at : bytes;
+	return at + CUT_MIN <= bytes ? at : bytes;
 }
 
 /* Does a packet begin wherever this cut has one? */
@@ -32,7 +32,7 @@ static bool cut_has_beginnings(const u8 *data, u32 bytes, u32 segment)
 {
 	u32 at = segment;
 
-	while (at + CUT_LEAST <= bytes && roce_may_begin(data + at))
+	while (at + CUT_MIN <= bytes && roce_may_begin(data + at))
 		at += segment;
 	return at >= bytes;
 }
@@ -61,8 +61,8 @@ static NOINLINE bool cut_search(struct roce_trial *x, const struct roce_flow *f,
 {
 	u32 right = roce_icrc_is_possible(x, f, data, bytes);
 
-	for (u32 at = cut_next(data, bytes, CUT_LEAST);
-	     at < bytes && at <= ROCE_UDP_MAX && right < 2; at = cut_next(data, bytes, at + 4))
+	for (u32 at = cut_next(data, bytes, CUT_MIN); at < bytes && at <= ROCE_UDP_MAX && right < 2;
+	     at = cut_next(data, bytes, at + 4))
 		if (cut_is_possible(x, f, data, bytes, at)) {
 			right++;
 			*segment = at;
@@ -73,7 +73,7 @@ static NOINLINE bool cut_search(struct roce_trial *x, const struct roce_flow *f,
 bool cut_find(struct roce_source *s, const struct roce_flow *f, const u8 *data, u32 bytes,
 	      u64 now_ms, struct udp_cut *cut)
 {
-	u32 at = cut_next(data, bytes, CUT_LEAST);
+	u32 at = cut_next(data, bytes, CUT_MIN);
 	struct roce_flow second = *f;
 
 	*cut = (struct udp_cut){ .segment = 0 };

@@ -327,7 +327,7 @@ struct udp *udp_create(const struct udp_config *cfg, int *err)
 	udp->path.ops = &udp_ops;
 	udp->path.idle = true;
 	udp->path.counters = cfg->counters;
-	udp->path.promise = (struct path_promise){ .mtu = ROCE_MTU_MAX };
+	udp->path.guarantees = (struct path_guarantees){ .mtu = ROCE_MTU_MAX };
 	*err = udp_open(udp);
 	if (*err != 0) {
 		udp_close(udp);

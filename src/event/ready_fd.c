@@ -1,4 +1,4 @@
-/* tally.c: the descriptor behind channels and async queues.
+/* ready_fd.c: the descriptor behind channels and async queues.
  * In: events counted up and down    Out: a descriptor that polls as readable    Runs: any thread
  * Locks: the owner's
  *
@@ -24,34 +24,34 @@ enum {
 	TALLY_OTHER_MARK = 62,
 };
 
-static bool tally_is_marked(int fd, int mark)
+static bool ready_fd_is_marked(int fd, int mark)
 {
 	return fcntl(fd, F_GETSIG) == mark;
 }
 
-/* Tells whether the user's number still stands for the tally's file. */
-static bool tally_has_number(const struct tally *t)
+/* Tells whether the user's number still stands for the ready_fd's file. */
+static bool ready_fd_has_number(const struct ready_fd *t)
 {
-	bool same = tally_is_marked(t->fd, TALLY_MARK);
+	bool same = ready_fd_is_marked(t->fd, TALLY_MARK);
 
 	if (!same || t->twin < 0)
 		return same;
-	/* not even another tally follows the twin's mark */
+	/* not even another ready_fd follows the twin's mark */
 	fcntl(t->twin, F_SETSIG, TALLY_OTHER_MARK);
-	same = tally_is_marked(t->fd, TALLY_OTHER_MARK);
+	same = ready_fd_is_marked(t->fd, TALLY_OTHER_MARK);
 	fcntl(t->twin, F_SETSIG, TALLY_MARK);
 	return same;
 }
 
 /* The descriptor to count through; -1: there is none any more. */
-static int tally_file(const struct tally *t)
+static int ready_fd_file(const struct ready_fd *t)
 {
 	if (t->twin >= 0)
 		return t->twin;
-	return tally_is_marked(t->fd, TALLY_MARK) ? t->fd : -1;
+	return ready_fd_is_marked(t->fd, TALLY_MARK) ? t->fd : -1;
 }
 
-int tally_open(struct tally *t)
+int ready_fd_open(struct ready_fd *t)
 {
 	t->fd = fd_shown(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC));
 	if (t->fd < 0)
@@ -61,19 +61,19 @@ int tally_open(struct tally *t)
 	return 0;
 }
 
-void tally_close(struct tally *t)
+void ready_fd_close(struct ready_fd *t)
 {
-	if (tally_has_number(t))
+	if (ready_fd_has_number(t))
 		close(t->fd);
 	if (t->twin >= 0)
 		close(t->twin);
 	t->fd = t->twin = -1;
 }
 
-void tally_add(const struct tally *t)
+void ready_fd_add(const struct ready_fd *t)
 {
 	u64 one = 1;
-	int saved = errno, fd = tally_file(t);
+	int saved = errno, fd = ready_fd_file(t);
 
 	while (fd >= 0 && write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
@@ -81,7 +81,7 @@ void tally_add(const struct tally *t)
 }
 
 /* Reads without waiting, though the descriptor may be blocking. */
-static ssize_t tally_read(int fd, u64 *value)
+static ssize_t ready_fd_read(int fd, u64 *value)
 {
 	struct iovec iov = { .iov_base = value, .iov_len = sizeof(*value) };
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -94,20 +94,20 @@ static ssize_t tally_read(int fd, u64 *value)
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) ? read(fd, value, sizeof(*value)) : -1;
 }
 
-void tally_take(const struct tally *t, u32 n)
+void ready_fd_take(const struct ready_fd *t, u32 n)
 {
 	u64 value;
-	int saved = errno, fd = n > 0 ? tally_file(t) : -1;
+	int saved = errno, fd = n > 0 ? ready_fd_file(t) : -1;
 
-	while (fd >= 0 && n > 0 && tally_read(fd, &value) == (ssize_t)sizeof(value))
+	while (fd >= 0 && n > 0 && ready_fd_read(fd, &value) == (ssize_t)sizeof(value))
 		n--;
 	errno = saved;
 }
 
-void tally_renew(const struct tally *t, u32 count)
+void ready_fd_renew(const struct ready_fd *t, u32 count)
 {
-	bool has_number = tally_has_number(t);
-	int saved = errno, status = fcntl(tally_file(t), F_GETFL), flags = fcntl(t->fd, F_GETFD);
+	bool has_number = ready_fd_has_number(t);
+	int saved = errno, status = fcntl(ready_fd_file(t), F_GETFL), flags = fcntl(t->fd, F_GETFD);
 	int fresh = status < 0 ? -1 : eventfd(count, EFD_SEMAPHORE | EFD_CLOEXEC);
 
 	if (fresh >= 0) {

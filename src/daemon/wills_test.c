@@ -1,4 +1,4 @@
-/* estate_test.c: wills of a dead process: which are sent, to whom, how often, and for how long.
+/* wills_test.c: wills of a dead process: which are sent, to whom, how often, and for how long.
  * In:    will files of any content, a host on another loopback address    Out: verdicts
  * Runs:  one thread, in virtual time                                      Locks: none
  */
@@ -19,7 +19,7 @@ static struct proc dead, peer;
 static int peer_end; /* of its events socket */
 static struct will_file *file;
 
-static u64 estate_clock(void)
+static u64 wills_clock(void)
 {
 	return now;
 }
@@ -33,14 +33,14 @@ static void make_proc(struct proc *p, u64 process, u32 slot)
 	d->slots.owner[slot] = process;
 }
 
-static int estate_setup(void **state)
+static int wills_setup(void **state)
 {
 	int ends[2], err = other_host_setup(state);
 
 	if (err != 0)
 		return err;
 	now = NS_PER_S;
-	clock_set_source(estate_clock);
+	clock_set_source(wills_clock);
 	make_proc(&dead, PROCESS, SLOT);
 	make_proc(&peer, PEER, PEER_SLOT);
 	dead.will_fd = memfile_create("wills", sizeof(*file));
@@ -53,7 +53,7 @@ static int estate_setup(void **state)
 	return 0;
 }
 
-static int estate_teardown(void **state)
+static int wills_teardown(void **state)
 {
 	clock_set_source(NULL);
 	munmap(file, sizeof(*file));
@@ -107,7 +107,7 @@ static void leave_dreq(u32 i, u32 remote_id, const u8 to[16])
 /* The process has died; whose slot it was nobody asks later. */
 static void die(void)
 {
-	estate_open(&dead);
+	wills_open(&dead);
 	list_remove(&dead.node);
 	d->slots.owner[SLOT] = 0;
 }
@@ -115,12 +115,12 @@ static void die(void)
 /* Lets time pass to the next thing that is due; false: nothing is. */
 static bool step(void)
 {
-	u64 next = estate_next_ns(d);
+	u64 next = wills_next_ns(d);
 
 	if (next == UINT64_MAX)
 		return false;
 	now = MAX(now, next);
-	estate_run(d, now);
+	wills_run(d, now);
 	return true;
 }
 
@@ -146,9 +146,9 @@ static struct will_slot slot_of(const struct node_will *w)
 static bool judged(const struct node_will *w)
 {
 	struct will_slot s = slot_of(w);
-	struct estate_will out;
+	struct dead_will out;
 
-	return estate_judge(d, PROCESS, &s, &out);
+	return wills_judge(d, PROCESS, &s, &out);
 }
 
 static struct node_will will_of(enum cm_attr attr, u32 local_id)
@@ -162,7 +162,7 @@ static struct node_will will_of(enum cm_attr attr, u32 local_id)
 	return make_will(&msg, theirs);
 }
 
-static void estate_judge__takes_ends_in_the_own_name_only(void **state)
+static void wills_judge__takes_ends_in_the_own_name_only(void **state)
 {
 	static const bool good[CM_ATTR_END] = {
 		[CM_REJ] = true, [CM_DREQ] = true, [CM_DREP] = true, [CM_SIDR_REP] = true
@@ -202,47 +202,47 @@ static void estate_judge__takes_ends_in_the_own_name_only(void **state)
 	assert_false(judged(&w));
 }
 
-static void estate_judge__looks_at_the_half_in_force(void **state)
+static void wills_judge__looks_at_the_half_in_force(void **state)
 {
 	struct node_will good = will_of(CM_DREQ, own_id(0)), bad = good;
 	struct will_slot s = slot_of(&good);
-	struct estate_will out;
+	struct dead_will out;
 
 	(void)state;
 	bad.mad[0] = 77;
 	s.half[1] = bad;
-	assert_true(estate_judge(d, PROCESS, &s, &out));
+	assert_true(wills_judge(d, PROCESS, &s, &out));
 	assert_int_equal(out.local_id, own_id(0));
 	s.word = 2;
-	assert_false(estate_judge(d, PROCESS, &s, &out));
+	assert_false(wills_judge(d, PROCESS, &s, &out));
 	s.word = 0;
-	assert_false(estate_judge(d, PROCESS, &s, &out));
+	assert_false(wills_judge(d, PROCESS, &s, &out));
 	s.word = 3;
-	assert_false(estate_judge(d, PROCESS, &s, &out));
+	assert_false(wills_judge(d, PROCESS, &s, &out));
 }
 
-static void estate_open__believes_no_number_of_the_file(void **state)
+static void wills_open__believes_no_number_of_the_file(void **state)
 {
 	(void)state;
 	leave_dreq(0, THEIR_ID, theirs);
 	file->used = UINT32_MAX;
-	estate_open(&dead);
-	assert_int_equal(d->estate_wills, 1);
-	estate_clear(d);
-	assert_int_equal(d->estate_wills, 0);
+	wills_open(&dead);
+	assert_int_equal(d->wills_count, 1);
+	wills_clear(d);
+	assert_int_equal(d->wills_count, 0);
 	file->magic ^= 1;
-	estate_open(&dead);
-	assert_true(list_empty(&d->estates));
+	wills_open(&dead);
+	assert_true(list_empty(&d->wills));
 	file->magic ^= 1;
 	file->used = 0;
-	estate_open(&dead);
-	assert_true(list_empty(&d->estates));
+	wills_open(&dead);
+	assert_true(list_empty(&d->wills));
 }
 
 /* ---- what is sent ---------------------------------------------------------------------------- */
 
 /* Thousands leave in bursts; each is sent until it is answered. */
-static void estate__many_to_another_host(void **state)
+static void wills__many_to_another_host(void **state)
 {
 	static bool seen[MANY];
 	struct cm_msg msg;
@@ -253,7 +253,7 @@ static void estate__many_to_another_host(void **state)
 	for (i = 0; i < MANY; i++)
 		leave_dreq(i, THEIR_ID + i, theirs);
 	die();
-	assert_int_equal(d->estate_wills, MANY);
+	assert_int_equal(d->wills_count, MANY);
 	while (step()) {
 		for (i = 0; other_host_receive(&msg, 0); i++) {
 			u32 which = (msg.dreq.local_id & 0x3fffff) - 1;
@@ -266,15 +266,15 @@ static void estate__many_to_another_host(void **state)
 			count++;
 			answer(&msg);
 		}
-		assert_true(i <= ESTATE_BURST);
+		assert_true(i <= WILLS_BURST);
 	}
 	assert_int_equal(count, MANY);
-	assert_int_equal(d->estate_wills, 0);
+	assert_int_equal(d->wills_count, 0);
 	assert_true(now < 2 * NS_PER_S);
 }
 
 /* Without an answer a DREQ is repeated for seconds, a REJ a few times. */
-static void estate__without_an_answer(void **state)
+static void wills__without_an_answer(void **state)
 {
 	struct node_will rej = will_of(CM_REJ, own_id(1));
 	u32 dreqs = 0, rejs = 0;
@@ -293,11 +293,11 @@ static void estate__without_an_answer(void **state)
 	assert_int_equal(dreqs, 7);
 	assert_int_equal(rejs, 3);
 	assert_in_range(now, 4 * NS_PER_S, 15 * NS_PER_S);
-	assert_true(list_empty(&d->estates));
+	assert_true(list_empty(&d->wills));
 }
 
 /* An answer of another host, or to another ID, counts for nothing. */
-static void estate__takes_the_peers_answer_only(void **state)
+static void wills__takes_the_peers_answer_only(void **state)
 {
 	struct cm_msg dreq = { .attr = CM_DREQ }, msg;
 
@@ -316,7 +316,7 @@ static void estate__takes_the_peers_answer_only(void **state)
 }
 
 /* Of two dead processes, which leave a will each, the later one's is answered. */
-static void estate__each_process_has_its_answers(void **state)
+static void wills__each_process_has_its_answers(void **state)
 {
 	struct cm_msg dreq = { .attr = CM_DREQ }, msg;
 	struct node_will w;
@@ -329,7 +329,7 @@ static void estate__each_process_has_its_answers(void **state)
 	w = make_will(&dreq, theirs);
 	leave(0, &w);
 	peer.will_fd = dead.will_fd;
-	estate_open(&peer);
+	wills_open(&peer);
 	list_remove(&peer.node);
 	d->slots.owner[PEER_SLOT] = 0;
 	while (step()) {
@@ -363,7 +363,7 @@ static u32 peer_reads(u32 most)
 }
 
 /* More than the events socket holds: they wait for the reader. */
-static void estate__many_to_a_process_of_this_node(void **state)
+static void wills__many_to_a_process_of_this_node(void **state)
 {
 	u32 count = 0;
 
@@ -374,11 +374,11 @@ static void estate__many_to_a_process_of_this_node(void **state)
 	while (step() && now < 60 * NS_PER_S)
 		count += peer_reads(30);
 	assert_int_equal(count + peer_reads(UINT32_MAX), 3 * MANY);
-	assert_true(list_empty(&d->estates));
+	assert_true(list_empty(&d->wills));
 }
 
 /* A stopped process, with a full socket, holds up nobody for long. */
-static void estate__a_peer_that_does_not_read(void **state)
+static void wills__a_peer_that_does_not_read(void **state)
 {
 	struct cm_msg msg;
 	u32 others = 0;
@@ -393,20 +393,20 @@ static void estate__a_peer_that_does_not_read(void **state)
 			others++;
 	assert_int_equal(others, 7);
 	assert_in_range(now, 0, 90 * NS_PER_S);
-	assert_true(list_empty(&d->estates));
+	assert_true(list_empty(&d->wills));
 }
 
-static void estate__peers_that_are_gone_too(void **state)
+static void wills__peers_that_are_gone_too(void **state)
 {
 	(void)state;
 	leave_dreq(0, 11 << 22 | 5, ours);
 	die();
 	assert_true(step());
-	assert_true(list_empty(&d->estates));
+	assert_true(list_empty(&d->wills));
 }
 
 /* A client that dies before it knew its server's ID. */
-static void estate__of_a_request_without_an_answer(void **state)
+static void wills__of_a_request_without_an_answer(void **state)
 {
 	struct cm_msg msg = { .attr = CM_REJ };
 	struct proto_mad event;
@@ -427,36 +427,36 @@ static void estate__of_a_request_without_an_answer(void **state)
 	assert_int_equal(recv(peer_end, &event, sizeof(event), 0), -1);
 }
 
-static void estate_discard__of_a_process_that_lives(void **state)
+static void wills_discard__of_a_process_that_lives(void **state)
 {
 	struct cm_msg msg;
 
 	(void)state;
 	leave_dreq(0, THEIR_ID, theirs);
 	die();
-	estate_discard(d, PROCESS + 1);
-	assert_int_equal(d->estate_wills, 1);
-	estate_discard(d, PROCESS);
+	wills_discard(d, PROCESS + 1);
+	assert_int_equal(d->wills_count, 1);
+	wills_discard(d, PROCESS);
 	assert_false(step());
 	assert_false(other_host_receive(&msg, 0));
 }
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, estate_setup, estate_teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, wills_setup, wills_teardown)
 	static const struct CMUnitTest tests[] = {
-		CASE(estate_judge__takes_ends_in_the_own_name_only),
-		CASE(estate_judge__looks_at_the_half_in_force),
-		CASE(estate_open__believes_no_number_of_the_file),
-		CASE(estate__many_to_another_host),
-		CASE(estate__without_an_answer),
-		CASE(estate__takes_the_peers_answer_only),
-		CASE(estate__each_process_has_its_answers),
-		CASE(estate__many_to_a_process_of_this_node),
-		CASE(estate__a_peer_that_does_not_read),
-		CASE(estate__peers_that_are_gone_too),
-		CASE(estate__of_a_request_without_an_answer),
-		CASE(estate_discard__of_a_process_that_lives),
+		CASE(wills_judge__takes_ends_in_the_own_name_only),
+		CASE(wills_judge__looks_at_the_half_in_force),
+		CASE(wills_open__believes_no_number_of_the_file),
+		CASE(wills__many_to_another_host),
+		CASE(wills__without_an_answer),
+		CASE(wills__takes_the_peers_answer_only),
+		CASE(wills__each_process_has_its_answers),
+		CASE(wills__many_to_a_process_of_this_node),
+		CASE(wills__a_peer_that_does_not_read),
+		CASE(wills__peers_that_are_gone_too),
+		CASE(wills__of_a_request_without_an_answer),
+		CASE(wills_discard__of_a_process_that_lives),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* notice.h: the notice board: what every process of a node may read without asking: configuration,
+/* directory.h: the directory: what every process of a node may read without asking: configuration,
  * multicast groups, listeners, agents and flow rules.
  *
  * A sealed memfd that the node writes and processes map read-only. `seq` is odd while the node
@@ -6,14 +6,14 @@
  * readers give up after some tries and take what they see, for each entry is judged again by the
  * process that it names.
  */
-#ifndef NODE_NOTICE_H
-#define NODE_NOTICE_H
+#ifndef NODE_DIRECTORY_H
+#define NODE_DIRECTORY_H
 
 #include "node/node.h"
 
-enum { NOTICE_MAGIC = 0x61764e42, NOTICE_MEMBERS = NODE_MEMBERS, NOTICE_TRIES = 100 };
+enum { DIRECTORY_MAGIC = 0x61764e42, DIRECTORY_MEMBERS = NODE_MEMBERS, DIRECTORY_TRIES = 100 };
 
-struct notice_member {
+struct directory_member {
 	u8 gid[16];
 	u64 process; /* 0: free */
 	u32 qpn;
@@ -22,7 +22,7 @@ struct notice_member {
 
 /* A listener on service IDs. One whose mask has all bits lies in the chain of its service ID's
  * bucket, any other in the last chain. */
-struct notice_listener {
+struct directory_listener {
 	u64 service_id, mask;
 	u64 process; /* 0: free */
 	u32 slot;
@@ -30,21 +30,21 @@ struct notice_listener {
 	struct node_match match;
 } OWNED_BY(the daemon while seq is odd or, of a copy, the reader);
 
-struct notice_agent {
+struct directory_agent {
 	struct node_agent agent;
 	u64 process; /* 0: free */
 	u32 slot;
 	u32 reserved;
 } OWNED_BY(the daemon while seq is odd or, of a copy, the reader);
 
-struct notice_flow {
+struct directory_flow {
 	struct node_flow flow;
 	u64 process; /* 0: free */
 } OWNED_BY(the daemon while seq is odd or, of a copy, the reader);
 
-enum { NOTICE_BUCKETS = 4096 };
+enum { DIRECTORY_BUCKETS = 4096 };
 
-struct notice {
+struct directory {
 	u32 magic FIXED;
 	u32 seq OWNED_BY(the daemon); /* stored atomically: readers look at it meanwhile */
 	u32 members OWNED_BY(the daemon while seq is odd); /* entries in use lie below this index */
@@ -60,38 +60,38 @@ struct notice {
 	u32 reserved OWNED_BY(the daemon);
 	/* id 0: free */
 	struct node_config devices[NODE_DEVICES] OWNED_BY(the daemon while seq is odd);
-	struct notice_member member[NOTICE_MEMBERS] OWNED_BY(the daemon while seq is odd);
-	struct notice_listener listener[NODE_LISTENERS] OWNED_BY(the daemon while seq is odd);
-	struct notice_agent agent[NODE_AGENTS] OWNED_BY(the daemon while seq is odd);
-	struct notice_flow flow[NODE_FLOWS] OWNED_BY(the daemon while seq is odd);
+	struct directory_member member[DIRECTORY_MEMBERS] OWNED_BY(the daemon while seq is odd);
+	struct directory_listener listener[NODE_LISTENERS] OWNED_BY(the daemon while seq is odd);
+	struct directory_agent agent[NODE_AGENTS] OWNED_BY(the daemon while seq is odd);
+	struct directory_flow flow[NODE_FLOWS] OWNED_BY(the daemon while seq is odd);
 	/* index + 1 of the first fabric node of the host that the slot's process has entered; 0: of
 	 * none. Stored atomically */
 	u32 slot_host[NODE_SLOTS] OWNED_BY(the daemon);
 	/* index + 1 of the first; the last entry is unused */
-	u32 chain[NOTICE_BUCKETS + 2] OWNED_BY(the daemon while seq is odd);
+	u32 chain[DIRECTORY_BUCKETS + 2] OWNED_BY(the daemon while seq is odd);
 };
 
 /* The chain of listeners with this mask, on this service ID. */
-static inline u32 notice_chain(u64 service_id, u64 mask)
+static inline u32 directory_chain(u64 service_id, u64 mask)
 {
-	return mask != UINT64_MAX ? NOTICE_BUCKETS
+	return mask != UINT64_MAX ? DIRECTORY_BUCKETS
 				  : (u32)(service_id * 0x9e3779b97f4a7c15ull >> 52);
 }
 
 /* Maps the board read-only, after checking that it can neither shrink nor be another size. NULL if
  * it is not one. */
-const struct notice *notice_map(int fd);
-void notice_unmap(const struct notice *n);
+const struct directory *directory_map(int fd);
+void directory_unmap(const struct directory *n);
 /* One device of the board, index below NODE_DEVICES, as one state of it. Its texts have ends, and
  * it has one port. */
-void notice_read_device(const struct notice *n, u32 index, struct node_config *out);
+void directory_read_device(const struct directory *n, u32 index, struct node_config *out);
 /* The id of a device; 0: nobody has the index. */
-u64 notice_device_id(const struct notice *n, u32 index);
-int notice_read_members(const struct notice *n, const u8 gid[16], u32 from,
-			struct node_member *out, int max);
+u64 directory_device_id(const struct directory *n, u32 index);
+int directory_read_members(const struct directory *n, const u8 gid[16], u32 from,
+			   struct node_member *out, int max);
 
 /* Which processes count as listeners. */
-struct notice_filter {
+struct directory_filter {
 	bool (*fits)(void *arg, u64 process);
 	void *arg;
 } OWNED_BY(the caller);
@@ -99,29 +99,31 @@ struct notice_filter {
 /* The first listener on the service ID that takes a request with these NODE_MATCH bytes of private
  * data: its process and slot. One of slot `from` comes last, behind others that listen alike; 0:
  * none does. `only` NULL: any process. False: there is none. */
-bool notice_read_listener(const struct notice *n, u64 service_id, const u8 *private_data, u32 from,
-			  const struct notice_filter *only, u64 *process, u32 *slot);
+bool directory_read_listener(const struct directory *n, u64 service_id, const u8 *private_data,
+			     u32 from, const struct directory_filter *only, u64 *process,
+			     u32 *slot);
 /* The agent that takes an unsolicited MAD (256 bytes): its process and slot. False: there is
  * none. */
-bool notice_read_agent(const struct notice *n, u64 device, u8 port, u8 qpn, const u8 *mad,
-		       u64 *process, u32 *slot);
+bool directory_read_agent(const struct directory *n, u64 device, u8 port, u8 qpn, const u8 *mad,
+			  u64 *process, u32 *slot);
 /* Copies at most `max` listeners, from entry *at on, and moves *at behind them. Each is one state
  * of itself. Returns how many; fewer than `max`: there are no more. */
-u32 notice_list_listeners(const struct notice *n, u32 *at, struct notice_listener *out, u32 max);
+u32 directory_list_listeners(const struct directory *n, u32 *at, struct directory_listener *out,
+			     u32 max);
 
 /* Tells whether a process of an earlier node may have listeners and agents that the board does not
  * show yet. To be asked before they are looked for. */
-bool notice_is_incomplete(const struct notice *n);
+bool directory_is_incomplete(const struct directory *n);
 
-u64 notice_flow_generation(const struct notice *n);
+u64 directory_flow_generation(const struct directory *n);
 /* Lists the flow rules of a device that are not of `process`; at most `max`. Returns how many. */
-u32 notice_list_flows(const struct notice *n, u64 device, u64 process, struct node_flow *out,
-		      u32 max);
+u32 directory_list_flows(const struct directory *n, u64 device, u64 process, struct node_flow *out,
+			 u32 max);
 
 /* The node's side: a new board (*fd is what processes map), NULL and -errno in *err on failure. */
-struct notice *notice_create(int *fd, int *err);
+struct directory *directory_create(int *fd, int *err);
 /* Between these two the writer changes what it likes. */
-void notice_write_begin(struct notice *n);
-void notice_write_end(struct notice *n);
+void directory_write_begin(struct directory *n);
+void directory_write_end(struct directory *n);
 
 #endif

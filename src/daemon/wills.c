@@ -1,15 +1,15 @@
-/* estate.c: sends the wills of processes that have died.
+/* wills.c: sends the wills of processes that have died.
  *
  * To a process of this node a will goes as an event, like a datagram of another host; elsewhere by
  * the UDP socket of its source address; of a process on a host of the fabric, from its port through
  * the fabric. A DREQ is repeated until the DREP comes back, which the
  * kernel steers to the node, for the slot is nobody's; what has no answer is sent a few times. All
- * of an estate go once, then all again after a pause, in bursts between which the loop turns.
+ * of an wills go once, then all again after a pause, in bursts between which the loop turns.
  * In:    files of any content, datagrams to nobody    Out: events, datagrams
  * Runs:  the daemon's only thread                     Locks: none
  * Spec:  IBA vol 1, 12.9.8
  */
-#include "daemon/estate.h"
+#include "daemon/wills.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -26,27 +26,27 @@
 #include "wire/roce.h"
 
 /* What the process itself had sent comes before its will. */
-#define ESTATE_FIRST_NS (10 * NS_PER_MS)
-#define ESTATE_PAUSE_NS (100 * NS_PER_MS)
-#define ESTATE_LONGEST_NS (1600 * NS_PER_MS)
+#define WILLS_FIRST_NS (10 * NS_PER_MS)
+#define WILLS_PAUSE_NS (100 * NS_PER_MS)
+#define WILLS_LONGEST_NS (1600 * NS_PER_MS)
 /* A local receiver that has no room gets so long in a round, and is looked at so often. */
-#define ESTATE_ROOM_NS (200 * NS_PER_MS)
-#define ESTATE_LOOK_NS (2 * NS_PER_MS)
+#define WILLS_ROOM_NS (200 * NS_PER_MS)
+#define WILLS_LOOK_NS (2 * NS_PER_MS)
 
 enum {
-	ESTATE_TRIES_DREQ = 7, /* to another host: the last one after six seconds */
-	ESTATE_TRIES = 3,
-	ESTATE_TRIES_REJ = 1, /* on this node nothing is lost, and the peer may ask anew */
-	ESTATE_PIECE = 64,    /* slots read at a time */
-	ESTATE_QPN = 1,
+	WILLS_TRIES_DREQ = 7, /* to another host: the last one after six seconds */
+	WILLS_TRIES = 3,
+	WILLS_TRIES_REJ = 1, /* on this node nothing is lost, and the peer may ask anew */
+	WILLS_PIECE = 64,    /* slots read at a time */
+	WILLS_QPN = 1,
 };
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
 /* Only messages that end something, and only in the name of the process: its slot is in its ID.
  * Some have no ID of their sender. */
-static bool estate_judge_mad(const struct daemon *d, u64 process, const struct cm_msg *msg,
-			     u32 *local_id)
+static bool wills_judge_mad(const struct daemon *d, u64 process, const struct cm_msg *msg,
+			    u32 *local_id)
 {
 	switch (msg->attr) {
 	case CM_REJ:
@@ -70,7 +70,7 @@ static bool estate_judge_mad(const struct daemon *d, u64 process, const struct c
 }
 
 /* May it be sent the way that it names, in the name of the process? */
-static bool estate_judge_way(const struct daemon *d, u64 process, struct estate_will *w)
+static bool wills_judge_way(const struct daemon *d, u64 process, struct dead_will *w)
 {
 	const struct node_will *will = &w->will;
 
@@ -84,44 +84,42 @@ static bool estate_judge_way(const struct daemon *d, u64 process, struct estate_
 	return true;
 }
 
-bool estate_judge(const struct daemon *d, u64 process, const struct will_slot *slot,
-		  struct estate_will *out)
+bool wills_judge(const struct daemon *d, u64 process, const struct will_slot *slot,
+		 struct dead_will *out)
 {
 	u8 mad[CM_MAD_BYTES] = { 0 };
 	struct cm_msg msg;
 
 	if (slot->word != 1 && slot->word != 2)
 		return false;
-	*out = (struct estate_will){ .will = slot->half[slot->word - 1] };
+	*out = (struct dead_will){ .will = slot->half[slot->word - 1] };
 	memcpy(mad, out->will.mad, sizeof(out->will.mad));
 	if (!msg_unpack(&msg, mad, sizeof(mad)) ||
-	    !estate_judge_mad(d, process, &msg, &out->local_id) ||
-	    !estate_judge_way(d, process, out))
+	    !wills_judge_mad(d, process, &msg, &out->local_id) || !wills_judge_way(d, process, out))
 		return false;
-	out->tries_left = msg.attr == CM_DREQ && !out->local ? ESTATE_TRIES_DREQ
-			  : msg.attr == CM_REJ && out->local ? ESTATE_TRIES_REJ
-							     : ESTATE_TRIES;
+	out->tries_left = msg.attr == CM_DREQ && !out->local ? WILLS_TRIES_DREQ
+			  : msg.attr == CM_REJ && out->local ? WILLS_TRIES_REJ
+							     : WILLS_TRIES;
 	return true;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static void estate_free(struct daemon *d, struct estate *e)
+static void wills_free(struct daemon *d, struct wills *e)
 {
-	d->estate_wills -= e->count;
+	d->wills_count -= e->count;
 	list_remove(&e->node);
 	free(e->wills);
 	free(e);
 }
 
 /* False: no memory, or too many. */
-static bool estate_append(struct daemon *d, struct estate *e, u32 *space,
-			  const struct estate_will *w)
+static bool wills_append(struct daemon *d, struct wills *e, u32 *space, const struct dead_will *w)
 {
-	u32 wanted = *space == 0 ? ESTATE_PIECE : 2 * *space;
-	struct estate_will *grown;
+	u32 wanted = *space == 0 ? WILLS_PIECE : 2 * *space;
+	struct dead_will *grown;
 
-	if (d->estate_wills >= ESTATE_WILLS)
+	if (d->wills_count >= WILLS_TOTAL)
 		return false;
 	if (e->count == *space) {
 		grown = realloc(e->wills, wanted * sizeof(*grown));
@@ -131,24 +129,24 @@ static bool estate_append(struct daemon *d, struct estate *e, u32 *space,
 		*space = wanted;
 	}
 	e->wills[e->count++] = *w;
-	d->estate_wills++;
+	d->wills_count++;
 	return true;
 }
 
-static void estate_read(struct proc *p, struct estate *e)
+static void wills_read(struct proc *p, struct wills *e)
 {
-	static struct will_slot slots[ESTATE_PIECE];
+	static struct will_slot slots[WILLS_PIECE];
 	u32 used = will_used(p->will_fd), space = 0;
-	struct estate_will w;
+	struct dead_will w;
 
-	for (u32 i = 0; i < used; i += ESTATE_PIECE) {
+	for (u32 i = 0; i < used; i += WILLS_PIECE) {
 		off_t at = (off_t)(offsetof(struct will_file, slots) + i * sizeof(slots[0]));
 
 		if (pread(p->will_fd, slots, sizeof(slots), at) != (ssize_t)sizeof(slots))
 			return;
-		for (u32 k = 0; k < ESTATE_PIECE && i + k < used; k++) {
-			if (estate_judge(p->daemon, p->process, &slots[k], &w) &&
-			    !estate_append(p->daemon, e, &space, &w)) {
+		for (u32 k = 0; k < WILLS_PIECE && i + k < used; k++) {
+			if (wills_judge(p->daemon, p->process, &slots[k], &w) &&
+			    !wills_append(p->daemon, e, &space, &w)) {
 				log_warn("node", "too many wills: some are not sent");
 				return;
 			}
@@ -156,50 +154,50 @@ static void estate_read(struct proc *p, struct estate *e)
 	}
 }
 
-static int estate_compare(const void *a, const void *b)
+static int wills_compare(const void *a, const void *b)
 {
-	const struct estate_will *x = a, *y = b;
+	const struct dead_will *x = a, *y = b;
 
 	return (x->local_id > y->local_id) - (x->local_id < y->local_id);
 }
 
-void estate_open(struct proc *p)
+void wills_open(struct proc *p)
 {
-	struct estate *e = calloc(1, sizeof(*e));
+	struct wills *e = calloc(1, sizeof(*e));
 
 	if (e == NULL)
 		return;
 	e->process = p->process;
-	e->next_ns = clock_now_ns() + ESTATE_FIRST_NS;
-	e->pause_ns = ESTATE_PAUSE_NS;
-	list_push_back(&p->daemon->estates, &e->node);
-	estate_read(p, e);
+	e->next_ns = clock_now_ns() + WILLS_FIRST_NS;
+	e->pause_ns = WILLS_PAUSE_NS;
+	list_push_back(&p->daemon->wills, &e->node);
+	wills_read(p, e);
 	if (e->count == 0) {
-		estate_free(p->daemon, e);
+		wills_free(p->daemon, e);
 		return;
 	}
-	qsort(e->wills, e->count, sizeof(*e->wills), estate_compare);
+	qsort(e->wills, e->count, sizeof(*e->wills), wills_compare);
 	log_debug("node", "process %llu has left %u wills", (unsigned long long)e->process,
 		  e->count);
 }
 
-void estate_discard(struct daemon *d, u64 process)
+void wills_discard(struct daemon *d, u64 process)
 {
-	list_for_each_safe(e, &d->estates, struct estate, node)
+	list_for_each_safe(e, &d->wills, struct wills, node)
 		if (e->process == process)
-			estate_free(d, e);
+			wills_free(d, e);
 }
 
-void estate_clear(struct daemon *d)
+void wills_clear(struct daemon *d)
 {
-	list_for_each_safe(e, &d->estates, struct estate, node)
-		estate_free(d, e);
+	list_for_each_safe(e, &d->wills, struct wills, node)
+		wills_free(d, e);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /* Who sends a DREQ himself has left as well. */
-static bool estate_answers(const struct cm_msg *msg, u32 *local_id)
+static bool wills_answers(const struct cm_msg *msg, u32 *local_id)
 {
 	if (msg->attr != CM_DREP && msg->attr != CM_DREQ)
 		return false;
@@ -208,25 +206,24 @@ static bool estate_answers(const struct cm_msg *msg, u32 *local_id)
 }
 
 /* Does it come from where the will goes? `in` NULL: it has come to the fabric's `port`. */
-static bool estate_comes_back(const struct node_will *w, const struct node_mad *in, u32 port)
+static bool wills_comes_back(const struct node_will *w, const struct node_mad *in, u32 port)
 {
 	return in == NULL ? w->port == port
 			  : w->port == 0 && memcmp(w->dgid, in->sgid, sizeof(in->sgid)) == 0;
 }
 
-static bool estate_take(struct daemon *d, const u8 *mad, const struct node_mad *in, u32 port)
+static bool wills_take(struct daemon *d, const u8 *mad, const struct node_mad *in, u32 port)
 {
-	struct estate_will key = { .tries_left = 0 };
+	struct dead_will key = { .tries_left = 0 };
 	struct cm_msg msg;
 	bool taken = false;
 
-	if (!msg_unpack(&msg, mad, CM_MAD_BYTES) || !estate_answers(&msg, &key.local_id))
+	if (!msg_unpack(&msg, mad, CM_MAD_BYTES) || !wills_answers(&msg, &key.local_id))
 		return false;
-	list_for_each(e, &d->estates, struct estate, node) {
-		struct estate_will *w = bsearch(&key, e->wills, e->count, sizeof(*w),
-						estate_compare);
+	list_for_each(e, &d->wills, struct wills, node) {
+		struct dead_will *w = bsearch(&key, e->wills, e->count, sizeof(*w), wills_compare);
 
-		if (w == NULL || !estate_comes_back(&w->will, in, port))
+		if (w == NULL || !wills_comes_back(&w->will, in, port))
 			continue;
 		w->tries_left = 0;
 		taken = true;
@@ -234,42 +231,42 @@ static bool estate_take(struct daemon *d, const u8 *mad, const struct node_mad *
 	return taken;
 }
 
-bool estate_take_answer(struct daemon *d, const struct node_mad *mad)
+bool wills_take_answer(struct daemon *d, const struct node_mad *mad)
 {
 	u32 qpn;
 
-	return !list_empty(&d->estates) && qp1_judge(mad, &qpn) &&
-	       estate_take(d, mad->payload + QP1_MAD, mad, 0);
+	return !list_empty(&d->wills) && qp1_judge(mad, &qpn) &&
+	       wills_take(d, mad->payload + QP1_MAD, mad, 0);
 }
 
-bool estate_take_fabric_answer(struct daemon *d, u32 port, const u8 *mad)
+bool wills_take_fabric_answer(struct daemon *d, u32 port, const u8 *mad)
 {
-	return estate_take(d, mad, NULL, port);
+	return wills_take(d, mad, NULL, port);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-enum estate_result { ESTATE_SENT, ESTATE_NO_ROOM, ESTATE_NOBODY };
+enum wills_result { WILLS_SENT, WILLS_NO_ROOM, WILLS_NOBODY };
 
 /* To the process whose slot the peer's ID names. */
-static enum estate_result estate_send_local(struct daemon *d, const struct node_mad *m)
+static enum wills_result wills_send_local(struct daemon *d, const struct node_mad *m)
 {
 	u64 service_id, process;
 	struct proc *p;
 	u32 slot;
 
 	if (steer_names_nobody(m->payload + QP1_MAD))
-		return route_to_all(d, m) ? ESTATE_SENT : ESTATE_NO_ROOM;
+		return route_to_all(d, m) ? WILLS_SENT : WILLS_NO_ROOM;
 	if (steer_mad(m->payload + QP1_MAD, &slot, &service_id) != STEER_BY_SLOT)
-		return ESTATE_NOBODY;
+		return WILLS_NOBODY;
 	process = slots_owner(&d->slots, slot);
 	p = proc_find(d, process);
 	if (p == NULL) /* or it has not come back to this node yet */
-		return process == 0 ? ESTATE_NOBODY : ESTATE_NO_ROOM;
-	return event_mad(p, m) ? ESTATE_SENT : ESTATE_NO_ROOM;
+		return process == 0 ? WILLS_NOBODY : WILLS_NO_ROOM;
+	return event_mad(p, m) ? WILLS_SENT : WILLS_NO_ROOM;
 }
 
-static enum estate_result estate_send_by_gid(struct daemon *d, const struct estate_will *w)
+static enum wills_result wills_send_by_gid(struct daemon *d, const struct dead_will *w)
 {
 	struct node_mad m = { .sport = NODE_UDP_PORT,
 			      .traffic_class = w->will.traffic_class,
@@ -280,54 +277,54 @@ static enum estate_result estate_send_by_gid(struct daemon *d, const struct esta
 	memcpy(m.sgid, w->will.sgid, sizeof(m.sgid));
 	memcpy(m.dgid, w->will.dgid, sizeof(m.dgid));
 	memcpy(mad, w->will.mad, sizeof(w->will.mad));
-	qp1_pack(&m, w->will.pkey, ESTATE_QPN, mad);
+	qp1_pack(&m, w->will.pkey, WILLS_QPN, mad);
 	if (w->local)
-		return estate_send_local(d, &m);
+		return wills_send_local(d, &m);
 	err = daemon_udp_send_mad(&d->udp, &m);
 	if (err == 0)
 		qp1_record(&d->capture, &m, false);
 	/* one that the kernel refuses for good is lost, as on the way */
-	return err == -EAGAIN || err == -ENOBUFS ? ESTATE_NO_ROOM : ESTATE_SENT;
+	return err == -EAGAIN || err == -ENOBUFS ? WILLS_NO_ROOM : WILLS_SENT;
 }
 
-static enum estate_result estate_send(struct daemon *d, const struct estate_will *w)
+static enum wills_result wills_send(struct daemon *d, const struct dead_will *w)
 {
 	if (w->will.port != 0)
-		return madchannel_send_will(d, &w->will) ? ESTATE_SENT : ESTATE_NOBODY;
-	return estate_send_by_gid(d, w);
+		return madchannel_send_will(d, &w->will) ? WILLS_SENT : WILLS_NOBODY;
+	return wills_send_by_gid(d, w);
 }
 
 /* Tells whether to wait until there is room; else the will is passed over in this round. */
-static bool estate_waits_for_room(struct estate *e, u64 now_ns)
+static bool wills_waits_for_room(struct wills *e, u64 now_ns)
 {
 	if (e->refused_ns == 0)
 		e->refused_ns = now_ns;
-	return now_ns - e->refused_ns < ESTATE_ROOM_NS;
+	return now_ns - e->refused_ns < WILLS_ROOM_NS;
 }
 
 /* False: there is no room, and the burst is over. */
-static bool estate_send_next(struct daemon *d, struct estate *e, u64 now_ns)
+static bool wills_send_next(struct daemon *d, struct wills *e, u64 now_ns)
 {
-	struct estate_will *w = &e->wills[e->cursor];
+	struct dead_will *w = &e->wills[e->cursor];
 
-	switch (estate_send(d, w)) {
-	case ESTATE_SENT:
+	switch (wills_send(d, w)) {
+	case WILLS_SENT:
 		w->tries_left--;
 		e->refused_ns = 0;
 		break;
-	case ESTATE_NOBODY:
+	case WILLS_NOBODY:
 		w->tries_left = 0;
 		break;
-	case ESTATE_NO_ROOM:
-		if (estate_waits_for_room(e, now_ns))
+	case WILLS_NO_ROOM:
+		if (wills_waits_for_room(e, now_ns))
 			return false;
 	}
 	e->cursor++;
 	return true;
 }
 
-/* True: the estate goes on. */
-static bool estate_end_round(struct estate *e, u64 now_ns)
+/* True: the wills goes on. */
+static bool wills_end_round(struct wills *e, u64 now_ns)
 {
 	u32 i = 0;
 
@@ -336,39 +333,39 @@ static bool estate_end_round(struct estate *e, u64 now_ns)
 	e->cursor = i;
 	e->refused_ns = 0;
 	e->next_ns = now_ns + e->pause_ns;
-	e->pause_ns = MIN(2 * e->pause_ns, ESTATE_LONGEST_NS);
-	return i < e->count && ++e->rounds < ESTATE_ROUNDS;
+	e->pause_ns = MIN(2 * e->pause_ns, WILLS_LONGEST_NS);
+	return i < e->count && ++e->rounds < WILLS_ROUNDS;
 }
 
-static void estate_send_burst(struct daemon *d, struct estate *e, u64 now_ns)
+static void wills_send_burst(struct daemon *d, struct wills *e, u64 now_ns)
 {
-	for (u32 sent = 0; e->cursor < e->count && sent < ESTATE_BURST;) {
+	for (u32 sent = 0; e->cursor < e->count && sent < WILLS_BURST;) {
 		if (e->wills[e->cursor].tries_left == 0) {
 			e->cursor++;
 			continue;
 		}
 		sent++;
-		if (!estate_send_next(d, e, now_ns)) {
-			e->next_ns = now_ns + ESTATE_LOOK_NS;
+		if (!wills_send_next(d, e, now_ns)) {
+			e->next_ns = now_ns + WILLS_LOOK_NS;
 			return;
 		}
 	}
-	if (e->cursor == e->count && !estate_end_round(e, now_ns))
-		estate_free(d, e);
+	if (e->cursor == e->count && !wills_end_round(e, now_ns))
+		wills_free(d, e);
 }
 
-void estate_run(struct daemon *d, u64 now_ns)
+void wills_run(struct daemon *d, u64 now_ns)
 {
-	list_for_each_safe(e, &d->estates, struct estate, node)
+	list_for_each_safe(e, &d->wills, struct wills, node)
 		if (e->next_ns <= now_ns)
-			estate_send_burst(d, e, now_ns);
+			wills_send_burst(d, e, now_ns);
 }
 
-u64 estate_next_ns(const struct daemon *d)
+u64 wills_next_ns(const struct daemon *d)
 {
 	u64 next = UINT64_MAX;
 
-	list_for_each(e, &d->estates, struct estate, node)
+	list_for_each(e, &d->wills, struct wills, node)
 		next = MIN(next, e->next_ns);
 	return next;
 }

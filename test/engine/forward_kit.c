@@ -1,4 +1,4 @@
-/* hand_kit.c: the members, their ways, their requests, and time.
+/* forward_kit.c: the members, their ways, their requests, and time.
  * Oracles: requests complete in the order of their posts; each SEND comes to the SRQ that it names,
  * once, in order, with its bytes; a WRITE lies where it should when it completes; a READ shows the
  * memory of the process that it names; no FETCH_ADD is lost or done twice. After a death each
@@ -7,11 +7,11 @@
  */
 #include <errno.h>
 
-#include "hand_kit.h"
+#include "forward_kit.h"
 
-struct hand h;
+struct forward h;
 
-static u64 hand_now(void)
+static u64 forward_now(void)
 {
 	return h.now;
 }
@@ -52,7 +52,7 @@ static struct member *member_of(struct path *p)
 	return container_of(p, struct member, path);
 }
 
-static struct path_dest *hand_dest_get(struct path *p, const struct path_av *av, u32 qpn)
+static struct path_dest *forward_dest_get(struct path *p, const struct path_av *av, u32 qpn)
 {
 	u32 to = (qpn >> IBT_INDEX_BITS) - 1;
 
@@ -60,17 +60,17 @@ static struct path_dest *hand_dest_get(struct path *p, const struct path_av *av,
 	return &member_of(p)->way[to < MEMBERS ? to : 0].dest;
 }
 
-static void hand_dest_hold(struct path_dest *d)
+static void forward_dest_hold(struct path_dest *d)
 {
 	way_of(d)->owner->refs++;
 }
 
-static void hand_dest_put(struct path_dest *d)
+static void forward_dest_put(struct path_dest *d)
 {
 	way_of(d)->owner->refs--;
 }
 
-int hand_path_send(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int n)
+int forward_path_send(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int n)
 {
 	struct way *w = way_of(d);
 	struct flight *f;
@@ -97,7 +97,7 @@ int hand_path_send(struct path_dest *d, const struct pkt *p, const struct iovec 
 	return 0;
 }
 
-static void hand_flush(struct path_dest *d)
+static void forward_flush(struct path_dest *d)
 {
 }
 
@@ -112,7 +112,7 @@ void way_take(struct way *w, struct flight *f)
 	w->count--;
 }
 
-static int hand_poll(struct path *p, int budget, bool must)
+static int forward_poll(struct path *p, int budget, bool must)
 {
 	struct member *m = member_of(p);
 	int n = 0;
@@ -138,61 +138,62 @@ static int hand_poll(struct path *p, int budget, bool must)
 	return n;
 }
 
-static bool hand_same(const struct path_dest *d, const struct path_dest *from)
+static bool forward_same(const struct path_dest *d, const struct path_dest *from)
 {
 	return d == from;
 }
 
-static bool hand_holds(const struct path_dest *d, u32 qpn, u32 type)
+static bool forward_holds(const struct path_dest *d, u32 qpn, u32 type)
 {
 	return h.crowd || type == 0 || (qpn & ((1 << IBT_INDEX_BITS) - 1)) == QPN;
 }
 
-static bool hand_pullable(struct path_dest *d)
+static bool forward_pullable(struct path_dest *d)
 {
 	return false;
 }
 
-static void hand_exclude(struct path *p, void (*fn)(void *arg), void *arg)
+static void forward_exclude(struct path *p, void (*fn)(void *arg), void *arg)
 {
 	fn(arg);
 }
 
-static const struct path_ops hand_ops = {
+static const struct path_ops forward_ops = {
 	.name = "hand",
-	.dest_get = hand_dest_get,
-	.dest_hold = hand_dest_hold,
-	.dest_put = hand_dest_put,
-	.send = hand_path_send,
-	.flush = hand_flush,
-	.pullable = hand_pullable,
-	.poll = hand_poll,
-	.same = hand_same,
-	.holds = hand_holds,
-	.exclude = hand_exclude,
+	.dest_get = forward_dest_get,
+	.dest_hold = forward_dest_hold,
+	.dest_put = forward_dest_put,
+	.send = forward_path_send,
+	.flush = forward_flush,
+	.pullable = forward_pullable,
+	.poll = forward_poll,
+	.same = forward_same,
+	.holds = forward_holds,
+	.exclude = forward_exclude,
 };
 
 /* ---- members ---- */
 
-static void hand_kick(void *arg)
+static void forward_kick(void *arg)
 {
 }
 
-static void hand_publish(void *arg, struct ibt_qp *qp)
+static void forward_publish(void *arg, struct ibt_qp *qp)
 {
 }
 
-static void hand_async(void *arg, struct ibt_qp *qp, struct ibt_srq *srq, enum ibv_event_type type)
+static void forward_async(void *arg, struct ibt_qp *qp, struct ibt_srq *srq,
+			  enum ibv_event_type type)
 {
 }
 
-static struct path_dest *hand_route(void *arg, const struct path_av *av, const struct pkt *p)
+static struct path_dest *forward_route(void *arg, const struct path_av *av, const struct pkt *p)
 {
 	return NULL;
 }
 
-static int hand_multicast(void *arg, const struct path_av *av, const struct pkt *p, u32 from,
-			  struct ibt_member *out, int max)
+static int forward_multicast(void *arg, const struct path_av *av, const struct pkt *p, u32 from,
+			     struct ibt_member *out, int max)
 {
 	return 0;
 }
@@ -205,21 +206,25 @@ u32 number_of(int index, u32 low)
 static void member_open(int index)
 {
 	struct member *m = &h.m[index];
-	struct ibt_config cfg = { .mem = &m->mem, .timers = &m->timers, .kick = hand_kick,
-				  .publish = hand_publish, .async = hand_async,
-				  .multicast = hand_multicast, .route = hand_route, .arg = m };
+	struct ibt_config cfg = { .mem = &m->mem,
+				  .timers = &m->timers,
+				  .kick = forward_kick,
+				  .publish = forward_publish,
+				  .async = forward_async,
+				  .multicast = forward_multicast,
+				  .route = forward_route,
+				  .arg = m };
 	u64 length = index == 0 ? OUT * ROOM : MEMORY;
-	struct mem_region region = { .length = length,
-				     .access = 15,
-				     .pd = 1,
-				     .flags = MEM_CONTIGUOUS };
+	struct mem_region region = {
+		.length = length, .access = 15, .pd = 1, .flags = MEM_CONTIGUOUS
+	};
 	struct ibt_srq_init srq = { .pd = 1, .max_wr = RECEIVES, .max_sge = 1, .owner = m };
 
 	m->index = index;
-	m->path.ops = &hand_ops;
+	m->path.ops = &forward_ops;
 	m->path.counters = m->counters;
-	m->path.promise.ordered = m->path.promise.reliable = true;
-	m->path.promise.mtu = MTU;
+	m->path.guarantees.ordered = m->path.guarantees.reliable = true;
+	m->path.guarantees.mtu = MTU;
 	for (int to = 0; to < MEMBERS; to++) {
 		m->way[to].owner = m;
 		m->way[to].to = to;
@@ -301,11 +306,19 @@ static void qp_join(struct ibt_qp *qp, int index, int peer, bool tgt)
 {
 	struct path_av av = { .hop_limit = 64 };
 	struct path_dest *dest = &h.m[index].way[peer].dest;
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = 15,
-				 .path_mtu = IBV_MTU_1024, .dest_qp_num = number_of(peer, QPN),
-				 .rq_psn = 0xfffff0, .sq_psn = 0xfffff0, .max_rd_atomic = 4,
-				 .max_dest_rd_atomic = 4, .min_rnr_timer = 1, .timeout = 14,
-				 .retry_cnt = 7, .rnr_retry = 7 };
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
+				 .port_num = 1,
+				 .qp_access_flags = 15,
+				 .path_mtu = IBV_MTU_1024,
+				 .dest_qp_num = number_of(peer, QPN),
+				 .rq_psn = 0xfffff0,
+				 .sq_psn = 0xfffff0,
+				 .max_rd_atomic = 4,
+				 .max_dest_rd_atomic = 4,
+				 .min_rnr_timer = 1,
+				 .timeout = 14,
+				 .retry_cnt = 7,
+				 .rnr_retry = 7 };
 	const int init = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
 	const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			IBV_QP_RQ_PSN |
@@ -315,13 +328,13 @@ static void qp_join(struct ibt_qp *qp, int index, int peer, bool tgt)
 
 	assert_int_equal(ibt_qp_modify(qp, &a, init, NULL, NULL), 0);
 	a.qp_state = IBV_QPS_RTR;
-	hand_dest_hold(dest);
+	forward_dest_hold(dest);
 	assert_int_equal(ibt_qp_modify(qp, &a, rtr, &av, dest), 0);
 	a.qp_state = IBV_QPS_RTS;
 	assert_int_equal(ibt_qp_modify(qp, &a, rts, NULL, NULL), 0);
 }
 
-void hand_begin(u64 seed, u64 domain)
+void forward_begin(u64 seed, u64 domain)
 {
 	memset(&h, 0, sizeof(h));
 	h.domain = domain;
@@ -329,7 +342,7 @@ void hand_begin(u64 seed, u64 domain)
 	h.random = seed * 2654435761u + 1;
 	h.room = 2 + lot(30);
 	h.long_one_in = 1 + lot(6);
-	clock_set_source(hand_now);
+	clock_set_source(forward_now);
 	for (int i = 0; i < MEMBERS; i++)
 		member_open(i);
 	h.out = h.m[0].memory;
@@ -339,16 +352,16 @@ void hand_begin(u64 seed, u64 domain)
 	qp_join(h.ini, 0, 1, false);
 }
 
-void hand_open(u64 seed)
+void forward_open(u64 seed)
 {
-	hand_begin(seed, DOMAIN);
+	forward_begin(seed, DOMAIN);
 }
 
-void hand_close(void)
+void forward_close(void)
 {
 	ibt_qp_destroy(h.ini);
 	ibt_qp_destroy(h.tgt);
-	hand_pass(NS_PER_S / 10); /* proxies are told */
+	forward_pass(NS_PER_S / 10); /* proxies are told */
 	for (int i = 0; i < MEMBERS; i++)
 		member_close(&h.m[i]);
 	clock_set_source(NULL);
@@ -391,10 +404,10 @@ void request_post(void)
 	u64 at;
 
 	m = &h.m[r->to];
-	at = (u64)(uintptr_t)m->memory +
-	     (r->opcode == IBV_WR_RDMA_READ		   ? AT_READS
-	      : r->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? AT_COUNT
-							 : AT_WRITES + r->place * ROOM);
+	at = (u64)(uintptr_t)m->memory + (r->opcode == IBV_WR_RDMA_READ ? AT_READS
+					  : r->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD
+						  ? AT_COUNT
+						  : AT_WRITES + r->place * ROOM);
 	if (r->opcode != IBV_WR_RDMA_READ)
 		text_fill(h.out + h.posted % OUT * ROOM, r->tag, r->length);
 	sge.length = r->length;
@@ -499,7 +512,7 @@ static void member_post(struct member *m)
 /* ---- time ---- */
 
 /* What happens next, or a little later. */
-static u64 hand_next(void)
+static u64 forward_next(void)
 {
 	u64 next = h.now + 50000;
 
@@ -516,9 +529,9 @@ static u64 hand_next(void)
 	return MAX(next, h.now + 100);
 }
 
-void hand_step(void)
+void forward_step(void)
 {
-	h.now = hand_next() + lot(3000);
+	h.now = forward_next() + lot(3000);
 	for (int i = 0; i < MEMBERS; i++) {
 		struct member *m = &h.m[i];
 
@@ -538,34 +551,34 @@ void hand_step(void)
 	}
 }
 
-void hand_pass(u64 ns)
+void forward_pass(u64 ns)
 {
 	for (u64 end = h.now + ns; h.now < end;)
-		hand_step();
+		forward_step();
 }
 
-static bool hand_is_quiet(void)
+static bool forward_is_quiet(void)
 {
 	bool quiet = h.done == REQUESTS;
 
 	for (int i = 1; i < MEMBERS; i++)
-		quiet = quiet && (h.m[i].dead || h.failed ||
-				  h.m[i].wanted_next == h.m[i].wanted_count);
+		quiet = quiet &&
+			(h.m[i].dead || h.failed || h.m[i].wanted_next == h.m[i].wanted_count);
 	return quiet;
 }
 
 /* Requests until there are so many, and until they have all completed. */
-void hand_requests(u32 many)
+void forward_requests(u32 many)
 {
 	u64 last_ns = h.now;
 	u32 done = h.done;
 
-	while (h.posted < many || (many == REQUESTS && !hand_is_quiet())) {
+	while (h.posted < many || (many == REQUESTS && !forward_is_quiet())) {
 		while (h.posted < many && h.posted - h.done < OUT && lot(3) != 0) {
 			request_draw(&h.request[h.posted % OUT]);
 			request_post();
 		}
-		hand_step();
+		forward_step();
 		if (done != h.done)
 			last_ns = h.now;
 		done = h.done;

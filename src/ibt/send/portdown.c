@@ -1,4 +1,4 @@
-/* shut.c: what a queue pair sends while its port is down, or it has an alternate path (mig.c).
+/* portdown.c: what a queue pair sends while its port is down, or it has an alternate path (mig.c).
  *
  * The paths are the process', the port is the device's: so each queue pair knows the state of its
  * port. Packets that it sends are lost here, packets to it where the engine finds it (engine.c),
@@ -10,10 +10,10 @@
  */
 #include <errno.h>
 
-#include "ibt/send/shut.h"
+#include "ibt/send/portdown.h"
 
 /* With MigReq 0. */
-static int shut_mark(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
+static int portdown_mark(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
 {
 	struct pkt marked = *p;
 
@@ -21,22 +21,22 @@ static int shut_mark(struct ibt_qp *qp, const struct pkt *p, const struct iovec 
 	return qp->dest->path->ops->send(qp->dest, &marked, iov, n);
 }
 
-int shut_request(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
+int portdown_request(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
 {
 	if (!qp_port_is_down(qp))
-		return shut_mark(qp, p, iov, n);
+		return portdown_mark(qp, p, iov, n);
 	/* as a path says that leads nowhere */
 	qp_count(qp, COUNT_PORT_DOWN);
 	return -ENETUNREACH;
 }
 
-int shut_lose(struct ibt_qp *qp)
+int portdown_lose(struct ibt_qp *qp)
 {
 	path_count(qp->ibt->paths[0], COUNT_PORT_DOWN);
 	return 0;
 }
 
-int shut_keep(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
+int portdown_keep(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, int n)
 {
 	struct pkt absent = { .opcode = PKT_ABSENT,
 			      .qp_type = p->qp_type,
@@ -45,7 +45,7 @@ int shut_keep(struct ibt_qp *qp, const struct pkt *p, const struct iovec *iov, i
 			      .psn = p->psn };
 
 	if (!qp_port_is_down(qp))
-		return shut_mark(qp, p, iov, n);
+		return portdown_mark(qp, p, iov, n);
 	qp_count(qp, COUNT_PORT_DOWN);
 	if (qp->lossy || !pkt_is_reliable(p->qp_type))
 		return -ENETUNREACH;

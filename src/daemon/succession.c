@@ -1,4 +1,4 @@
-/* heir.c: passes the node on to a successor that may have more descriptors.
+/* succession.c: passes the node on to a successor that may have more descriptors.
  *
  * The node closes everything but the listening socket and its locked folder, and passes these two
  * to the process that has asked. So nobody else can begin in between. If that process dies
@@ -18,7 +18,7 @@
 #include "daemon/daemon_priv.h"
 #include "node/successor.h"
 
-static int heir_option(int fd, int name)
+static int succession_option(int fd, int name)
 {
 	int value = -1;
 	socklen_t length = sizeof(value);
@@ -26,13 +26,14 @@ static int heir_option(int fd, int name)
 	return getsockopt(fd, SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
 }
 
-struct loop_source *heir_listener(struct daemon *d, int fd)
+struct loop_source *succession_listener(struct daemon *d, int fd)
 {
 	struct sockaddr_un at = { .sun_family = AF_UNSPEC };
 	socklen_t length = sizeof(at);
 
-	if (heir_option(fd, SO_DOMAIN) != AF_UNIX || heir_option(fd, SO_TYPE) != SOCK_SEQPACKET ||
-	    heir_option(fd, SO_ACCEPTCONN) != 1 ||
+	if (succession_option(fd, SO_DOMAIN) != AF_UNIX ||
+	    succession_option(fd, SO_TYPE) != SOCK_SEQPACKET ||
+	    succession_option(fd, SO_ACCEPTCONN) != 1 ||
 	    getsockname(fd, (struct sockaddr *)&at, &length) < 0)
 		return NULL;
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -40,29 +41,29 @@ struct loop_source *heir_listener(struct daemon *d, int fd)
 	return at.sun_path[0] == '\0' ? &d->listener : &d->inner;
 }
 
-int heir_promise(struct daemon *d, struct proc *p, u32 serial, u64 limit)
+int succession_promise(struct daemon *d, struct proc *p, u32 serial, u64 limit)
 {
 	if (!d->options.spawned)
 		return -EPERM;
-	if (d->heir != NULL || !successor_is_better(limit, successor_limit()))
+	if (d->successor != NULL || !successor_is_better(limit, successor_limit()))
 		return -EALREADY;
-	if (!list_empty(&d->estates) || d->held_count > 0)
+	if (!list_empty(&d->wills) || d->held_count > 0)
 		return -EBUSY;
-	d->heir = p;
-	d->heir_serial = serial;
+	d->successor = p;
+	d->succession_serial = serial;
 	daemon_stop(d, "a successor may have more descriptors");
 	return 0;
 }
 
-void heir_forget(struct daemon *d, const struct proc *p)
+void succession_forget(struct daemon *d, const struct proc *p)
 {
-	if (d->heir == p)
-		d->heir = NULL;
+	if (d->successor == p)
+		d->successor = NULL;
 }
 
-int heir_detach(struct daemon *d)
+int succession_detach(struct daemon *d)
 {
-	struct proc *p = d->heir;
+	struct proc *p = d->successor;
 	int fd;
 
 	if (p == NULL)
@@ -73,12 +74,12 @@ int heir_detach(struct daemon *d)
 	return fd;
 }
 
-void heir_pass(struct daemon *d, int fd)
+void succession_pass(struct daemon *d, int fd)
 {
 	struct proto_plain reply = { .head = { .magic = PROTO_MAGIC,
 					       .version = PROTO_VERSION,
 					       .type = PROTO_SUCCEED,
-					       .serial = d->heir_serial } };
+					       .serial = d->succession_serial } };
 	int fds[2] = { d->listener.fd >= 0 ? d->listener.fd : d->inner.fd, d->folder.fd };
 
 	(void)message_send(fd, &reply, sizeof(reply), fds, d->folder.fd >= 0 ? 2 : 1);

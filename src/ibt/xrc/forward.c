@@ -1,4 +1,4 @@
-/* hand.c: requests of an XRC initiator on their way to the process of the SRQ that they name.
+/* forward.c: requests of an XRC initiator on their way to the process of the SRQ that they name.
  *
  * In:    requests in sequence; the proxy's acknowledgements, answers and refusals
  * Out:   packets to the SRQ's process; resp.epsn and msn; answers to the initiator; verdicts
@@ -10,48 +10,48 @@
 #include "base/clock.h"
 #include "ibt/block.h"
 #include "ibt/receive/answer.h"
-#include "ibt/xrc/hand.h"
+#include "ibt/xrc/forward.h"
 #include "ibt/send/packet.h"
 #include "ibt/lossy/rate.h"
 #include "ibt/receive/opcode.h"
-#include "ibt/send/shut.h"
+#include "ibt/send/portdown.h"
 #include "ibt/lossy/window.h"
 
 enum {
-	HAND_HELD = 512,	  /* requests */
-	HAND_BYTES = 512 << 10,	  /* of payload that waits here */
-	HAND_RETRY_US = 500,	  /* the way to the other process had no room */
+	HAND_HELD = 512,	     /* requests */
+	HAND_BYTES = 512 << 10,	     /* of payload that waits here */
+	HAND_RETRY_US = 500,	     /* the way to the other process had no room */
 	HAND_FLUSH_BYTES = 32 << 10, /* of an answer, sent together */
 };
 
-struct hand {
+struct forward {
 	struct ibt_qp *qp FIXED;
 	struct timer timer GUARDS_ITSELF;
 	struct path_dest *dest; /* of `slot`, with a reference; NULL: none yet */
 	u32 slot;
 	u32 serial; /* of the connection */
-	bool open; /* what is sent to `dest` is executed there: since HAND_OPEN no refusal came */
-	bool met; /* `dest` has a proxy of this connection */
+	bool open;  /* what is sent to `dest` is executed there: since HAND_OPEN no refusal came */
+	bool met;   /* `dest` has a proxy of this connection */
 	bool leaving; /* HAND_CLOSE is due */
 	bool gap;
-	u8 psn_shift; /* that `dest` was told */
-	u32 their_psn; /* the next one that `dest` executes */
-	u32 srqn; /* of the message that is in progress there; 0: none */
-	struct list_head held; /* struct hand_item, in the order of their PSNs */
+	u8 psn_shift;	       /* that `dest` was told */
+	u32 their_psn;	       /* the next one that `dest` executes */
+	u32 srqn;	       /* of the message that is in progress there; 0: none */
+	struct list_head held; /* struct forward_item, in the order of their PSNs */
 	u32 count, sent;
 	u32 bytes; /* of all copies */
 } OWNED_BY(responder.rq_lock);
 
-static u32 hand_last_serial; /* atomic */
+static u32 forward_last_serial; /* atomic */
 
-static struct hand *hand_of(const struct ibt_qp *qp)
+static struct forward *forward_of(const struct ibt_qp *qp)
 {
-	return qp_is_target(qp) ? xrc_conn(qp)->hand : NULL;
+	return qp_is_target(qp) ? xrc_conn(qp)->forward : NULL;
 }
 
-static struct hand *hand_make(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
+static struct forward *forward_make(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
 {
-	struct hand *h = xrc_conn(qp)->hand;
+	struct forward *h = xrc_conn(qp)->forward;
 
 	if (h != NULL)
 		return h;
@@ -59,19 +59,20 @@ static struct hand *hand_make(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
 	if (h == NULL)
 		return NULL;
 	h->qp = qp;
-	h->timer.fn = qp->ibt->hand_due;
-	h->serial = __atomic_add_fetch(&hand_last_serial, 1, __ATOMIC_RELAXED);
+	h->timer.fn = qp->ibt->forward_due;
+	h->serial = __atomic_add_fetch(&forward_last_serial, 1, __ATOMIC_RELAXED);
 	list_init(&h->held);
-	__atomic_store_n(&xrc_conn(qp)->hand, h, __ATOMIC_RELEASE); /* pairs with hand_quiesce */
+	__atomic_store_n(&xrc_conn(qp)->forward, h,
+			 __ATOMIC_RELEASE); /* pairs with forward_quiesce */
 	return h;
 }
 
-struct ibt_qp *hand_qp(struct timer *t)
+struct ibt_qp *forward_qp(struct timer *t)
 {
-	return container_of(t, struct hand, timer)->qp;
+	return container_of(t, struct forward, timer)->qp;
 }
 
-static void hand_arm(struct hand *h)
+static void forward_arm(struct forward *h)
 {
 	struct ibt *ibt = h->qp->ibt;
 
@@ -79,48 +80,48 @@ static void hand_arm(struct hand *h)
 		ibt->cfg.kick(ibt->cfg.arg);
 }
 
-static struct hand_item *hand_first(const struct hand *h)
+static struct forward_item *forward_first(const struct forward *h)
 {
-	return list_empty(&h->held) ? NULL : list_entry(h->held.next, struct hand_item, node);
+	return list_empty(&h->held) ? NULL : list_entry(h->held.next, struct forward_item, node);
 }
 
-bool hand_is_busy(const struct ibt_qp *qp)
+bool forward_is_busy(const struct ibt_qp *qp)
 {
-	const struct hand *h = hand_of(qp);
+	const struct forward *h = forward_of(qp);
 
 	return h != NULL && h->count != 0;
 }
 
-bool hand_continues(const struct ibt_qp *qp, const struct pkt *p)
+bool forward_continues(const struct ibt_qp *qp, const struct pkt *p)
 {
-	const struct hand *h = hand_of(qp);
+	const struct forward *h = forward_of(qp);
 
 	return h != NULL && h->srqn != 0 && h->srqn == p->srqn;
 }
 
 /* ---- what is held ---- */
 
-static u32 hand_psn_count(const struct ibt_qp *qp, const struct pkt *p)
+static u32 forward_psn_count(const struct ibt_qp *qp, const struct pkt *p)
 {
 	return p->opcode == PKT_READ_REQUEST ? packet_count(qp, (u32)p->dma_length) : 1;
 }
 
-u32 hand_next_psn(const struct ibt_qp *qp)
+u32 forward_next_psn(const struct ibt_qp *qp)
 {
-	const struct hand *h = hand_of(qp);
-	const struct hand_item *last = list_entry(h->held.prev, struct hand_item, node);
+	const struct forward *h = forward_of(qp);
+	const struct forward_item *last = list_entry(h->held.prev, struct forward_item, node);
 
 	if (last->again)
 		return qp->resp.epsn;
-	return (last->pkt.psn + hand_psn_count(qp, &last->pkt)) & PSN_MASK;
+	return (last->pkt.psn + forward_psn_count(qp, &last->pkt)) & PSN_MASK;
 }
 
-void hand_note_gap(struct ibt_qp *qp)
+void forward_note_gap(struct ibt_qp *qp)
 {
-	hand_of(qp)->gap = true;
+	forward_of(qp)->gap = true;
 }
 
-static void hand_pop(struct hand *h, struct hand_item *item)
+static void forward_pop(struct forward *h, struct forward_item *item)
 {
 	list_remove(&item->node);
 	h->count--;
@@ -129,22 +130,22 @@ static void hand_pop(struct hand *h, struct hand_item *item)
 		h->bytes -= item->pkt.length;
 }
 
-void hand_drop(struct ibt_qp *qp)
+void forward_drop(struct ibt_qp *qp)
 {
-	struct hand *h = hand_of(qp);
-	struct hand_item *item;
+	struct forward *h = forward_of(qp);
+	struct forward_item *item;
 
-	while (h != NULL && (item = hand_first(h)) != NULL) {
-		hand_pop(h, item);
+	while (h != NULL && (item = forward_first(h)) != NULL) {
+		forward_pop(h, item);
 		free(item);
 	}
 	if (h != NULL)
 		h->open = h->gap = false;
 }
 
-static struct hand_item *hand_add(struct hand *h, const struct pkt *p, const void *payload)
+static struct forward_item *forward_add(struct forward *h, const struct pkt *p, const void *payload)
 {
-	struct hand_item *item;
+	struct forward_item *item;
 
 	if (h->count >= HAND_HELD)
 		return NULL;
@@ -158,23 +159,23 @@ static struct hand_item *hand_add(struct hand *h, const struct pkt *p, const voi
 	return item;
 }
 
-bool hand_hold(struct ibt_qp *qp, const struct pkt *p, const void *payload)
+bool forward_hold(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 {
-	struct hand *h = hand_make(qp);
+	struct forward *h = forward_make(qp);
 
-	if (h != NULL && hand_add(h, p, payload) == NULL)
+	if (h != NULL && forward_add(h, p, payload) == NULL)
 		h->gap = true;
 	return h != NULL;
 }
 
-void hand_settle(struct ibt_qp *qp)
+void forward_settle(struct ibt_qp *qp)
 {
-	struct hand *h = hand_of(qp);
-	struct hand_item *item, *kept = NULL;
+	struct forward *h = forward_of(qp);
+	struct forward_item *item, *kept = NULL;
 
 	if (h == NULL || h->count == 0)
 		return;
-	item = list_entry(h->held.prev, struct hand_item, node);
+	item = list_entry(h->held.prev, struct forward_item, node);
 	if (item->sent || item->payload == item->copy)
 		return;
 	list_remove(&item->node);
@@ -195,17 +196,18 @@ void hand_settle(struct ibt_qp *qp)
 
 /* ---- to the other process ---- */
 
-static int hand_send_open(struct ibt_qp *qp, struct hand *h, u32 srqn) REQUIRES(qp->resp.rq_lock)
+static int forward_send_open(struct ibt_qp *qp, struct forward *h, u32 srqn)
+	REQUIRES(qp->resp.rq_lock)
 {
-	struct hand_open open = { .xrcd = xrc_conn(qp)->xrcd,
-				  .serial = h->serial,
-				  .initiator = qp->dest_qpn,
-				  .psn_shift = qp->psn_shift,
-				  .resources = (u8)MIN(qp->resp.resource_count,
-						       (u32)IBT_MAX_RD_ATOMIC) };
+	struct forward_open open = { .xrcd = xrc_conn(qp)->xrcd,
+				     .serial = h->serial,
+				     .initiator = qp->dest_qpn,
+				     .psn_shift = qp->psn_shift,
+				     .resources = (u8)MIN(qp->resp.resource_count,
+							  (u32)IBT_MAX_RD_ATOMIC) };
 	struct iovec iov = { .iov_base = &open, .iov_len = sizeof(open) };
-	struct pkt p = { .opcode = PKT_HAND_OPEN,
-			 .qp_type = PKT_TYPE_HANDED,
+	struct pkt p = { .opcode = PKT_FORWARD_OPEN,
+			 .qp_type = PKT_TYPE_FORWARDED,
 			 .dqpn = srqn,
 			 .sqpn = qp->qpn,
 			 .psn = qp->resp.epsn,
@@ -221,10 +223,10 @@ static int hand_send_open(struct ibt_qp *qp, struct hand *h, u32 srqn) REQUIRES(
 	return 0;
 }
 
-static void hand_send_close(struct ibt_qp *qp, struct hand *h) REQUIRES(qp->resp.rq_lock)
+static void forward_send_close(struct ibt_qp *qp, struct forward *h) REQUIRES(qp->resp.rq_lock)
 {
-	struct pkt p = { .opcode = PKT_HAND_CLOSE,
-			 .qp_type = PKT_TYPE_HANDED,
+	struct pkt p = { .opcode = PKT_FORWARD_CLOSE,
+			 .qp_type = PKT_TYPE_FORWARDED,
 			 .dqpn = h->slot << IBT_INDEX_BITS,
 			 .sqpn = qp->qpn };
 	int err = h->dest->path->ops->send(h->dest, &p, NULL, 0);
@@ -233,10 +235,10 @@ static void hand_send_close(struct ibt_qp *qp, struct hand *h) REQUIRES(qp->resp
 	if (err == 0)
 		h->dest->path->ops->flush(h->dest);
 	else if (h->leaving)
-		hand_arm(h);
+		forward_arm(h);
 }
 
-static void hand_put_dest(struct hand *h)
+static void forward_put_dest(struct forward *h)
 {
 	if (h->dest != NULL)
 		h->dest->path->ops->dest_put(h->dest);
@@ -245,20 +247,20 @@ static void hand_put_dest(struct hand *h)
 }
 
 /* The process with that slot. False: no memory. */
-static bool hand_turn_to(struct ibt_qp *qp, struct hand *h, u32 slot)
+static bool forward_turn_to(struct ibt_qp *qp, struct forward *h, u32 slot)
 {
 	static const struct path_av none;
 	struct path *path = qp->ibt->paths[0];
 
 	if (h->dest != NULL && h->slot == slot)
 		return true;
-	hand_put_dest(h);
+	forward_put_dest(h);
 	h->dest = path->ops->dest_get(path, &none, slot << IBT_INDEX_BITS);
 	h->slot = slot;
 	return h->dest != NULL;
 }
 
-static int hand_send(struct ibt_qp *qp, struct hand *h, struct hand_item *item)
+static int forward_send(struct ibt_qp *qp, struct forward *h, struct forward_item *item)
 	REQUIRES(qp->resp.rq_lock)
 {
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)item->payload,
@@ -266,17 +268,17 @@ static int hand_send(struct ibt_qp *qp, struct hand *h, struct hand_item *item)
 	struct pkt p = item->pkt;
 	int err;
 
-	if (!hand_turn_to(qp, h, p.srqn >> IBT_INDEX_BITS))
+	if (!forward_turn_to(qp, h, p.srqn >> IBT_INDEX_BITS))
 		return -EPIPE;
 	/* It knows nothing of what others have executed meanwhile. */
 	if (h->sent == 0 && (h->psn_shift != qp->psn_shift || h->their_psn != qp->resp.epsn))
 		h->open = false;
-	if (!h->open && (err = hand_send_open(qp, h, p.srqn)) != 0)
+	if (!h->open && (err = forward_send_open(qp, h, p.srqn)) != 0)
 		return err;
 	p.dqpn = p.srqn;
 	p.sqpn = qp->qpn;
 	p.srqn = 0;
-	p.qp_type = PKT_TYPE_HANDED;
+	p.qp_type = PKT_TYPE_FORWARDED;
 	p.flags = (u8)((p.flags & (PKT_SOLICITED | PKT_UNREACHED)) | PKT_ACK_REQUEST);
 	if (item->answered != 0) {
 		p.psn = (p.psn + (item->answered >> qp->psn_shift)) & PSN_MASK;
@@ -288,13 +290,14 @@ static int hand_send(struct ibt_qp *qp, struct hand *h, struct hand_item *item)
 		h->sent += !item->sent;
 		item->sent = true;
 		if (!item->again)
-			h->their_psn = (item->pkt.psn + hand_psn_count(qp, &item->pkt)) & PSN_MASK;
+			h->their_psn = (item->pkt.psn + forward_psn_count(qp, &item->pkt)) &
+				       PSN_MASK;
 	}
 	return err;
 }
 
 /* What the target itself refuses: all that needs no key and no SRQ. IBA vol 1, 9.7.4.1. */
-static enum resp_verdict hand_judge(const struct ibt_qp *qp, const struct hand_item *item)
+static enum resp_verdict forward_judge(const struct ibt_qp *qp, const struct forward_item *item)
 	REQUIRES(qp->resp.rq_lock)
 {
 	const struct pkt *p = &item->pkt;
@@ -321,26 +324,26 @@ static enum resp_verdict hand_judge(const struct ibt_qp *qp, const struct hand_i
 }
 
 /* The path says why it takes nothing. */
-static enum resp_verdict hand_failed(struct hand *h, int err)
+static enum resp_verdict forward_failed(struct forward *h, int err)
 {
 	if (err == -EAGAIN) {
-		hand_arm(h);
+		forward_arm(h);
 		return RESP_DROP;
 	}
 	/* What was sent before ends when the death is noticed. */
 	if (h->sent != 0)
 		return RESP_DROP;
-	hand_put_dest(h);
+	forward_put_dest(h);
 	return RESP_NAK_INVALID;
 }
 
 /* One request that is not on its way. RESP_OK: it is now; RESP_ELSEWHERE: it is for this process;
  * RESP_DROP: it must wait. */
-static enum resp_verdict hand_step(struct ibt_qp *qp, struct hand *h, struct hand_item *item)
-	REQUIRES(qp->resp.rq_lock)
+static enum resp_verdict forward_step(struct ibt_qp *qp, struct forward *h,
+				      struct forward_item *item) REQUIRES(qp->resp.rq_lock)
 {
-	enum resp_verdict verdict = item->again ? RESP_OK : hand_judge(qp, item);
-	const struct hand_item *before;
+	enum resp_verdict verdict = item->again ? RESP_OK : forward_judge(qp, item);
+	const struct forward_item *before;
 	int err;
 
 	if (h->sent == 0 && verdict == RESP_OK && qp->resp.message != 0 &&
@@ -351,30 +354,30 @@ static enum resp_verdict hand_step(struct ibt_qp *qp, struct hand *h, struct han
 	if (!xrc_is_foreign(qp, item->pkt.srqn))
 		return h->sent != 0 ? RESP_DROP : RESP_ELSEWHERE;
 	if (h->sent != 0) {
-		before = list_entry(item->node.prev, struct hand_item, node);
+		before = list_entry(item->node.prev, struct forward_item, node);
 		if (item->pkt.srqn >> IBT_INDEX_BITS != h->slot ||
 		    (opcode_ops[before->pkt.opcode] & OP_ANSWERED) != 0)
 			return RESP_DROP;
 	}
-	err = hand_send(qp, h, item);
-	return err == 0 ? RESP_OK : hand_failed(h, err);
+	err = forward_send(qp, h, item);
+	return err == 0 ? RESP_OK : forward_failed(h, err);
 }
 
-enum resp_verdict hand_run(struct ibt_qp *qp, struct hand_item **here)
+enum resp_verdict forward_run(struct ibt_qp *qp, struct forward_item **here)
 {
-	struct hand *h = hand_of(qp);
+	struct forward *h = forward_of(qp);
 	enum resp_verdict verdict = RESP_OK;
 	bool sent = false;
 
 	if (h == NULL)
 		return RESP_DROP;
-	hand_say_end(qp);
-	list_for_each_safe(item, &h->held, struct hand_item, node) {
+	forward_say_end(qp);
+	list_for_each_safe(item, &h->held, struct forward_item, node) {
 		if (item->sent)
 			continue;
-		verdict = hand_step(qp, h, item);
+		verdict = forward_step(qp, h, item);
 		if (verdict == RESP_ELSEWHERE) {
-			hand_pop(h, item);
+			forward_pop(h, item);
 			*here = item;
 			return RESP_OK;
 		}
@@ -385,7 +388,7 @@ enum resp_verdict hand_run(struct ibt_qp *qp, struct hand_item **here)
 	if (sent)
 		h->dest->path->ops->flush(h->dest);
 	if (verdict != RESP_OK && verdict != RESP_DROP) {
-		hand_drop(qp);
+		forward_drop(qp);
 		return verdict;
 	}
 	if (h->count == 0 && h->gap) {
@@ -398,45 +401,46 @@ enum resp_verdict hand_run(struct ibt_qp *qp, struct hand_item **here)
 /* ---- what the other process says ---- */
 
 /* The proxy has executed the oldest request. */
-static void hand_complete(struct ibt_qp *qp, struct hand *h, struct hand_item *item)
+static void forward_complete(struct ibt_qp *qp, struct forward *h, struct forward_item *item)
 	REQUIRES(qp->resp.rq_lock)
 {
 	u8 op = opcode_ops[item->pkt.opcode];
 
 	if (!item->again) {
-		qp->resp.epsn = (qp->resp.epsn + hand_psn_count(qp, &item->pkt)) & PSN_MASK;
+		qp->resp.epsn = (qp->resp.epsn + forward_psn_count(qp, &item->pkt)) & PSN_MASK;
 		qp->resp.nak_sent = false;
 		qp->resp.message = op & OP_LAST ? 0 : qp->resp.message | (op & OP_MESSAGE);
 		h->srqn = qp->resp.message != 0 ? item->pkt.srqn : 0;
 		__atomic_store_n(&qp->counters->received_bytes,
-				 qp->counters->received_bytes + item->pkt.length,
-				 __ATOMIC_RELAXED);
+				 qp->counters->received_bytes + item->pkt.length, __ATOMIC_RELAXED);
 	}
 	if (!item->again && (op & (OP_LAST | OP_ANSWERED)) != 0) {
 		qp->resp.msn = (qp->resp.msn + 1) & PSN_MASK;
 		__atomic_store_n(&qp->counters->received, qp->counters->received + 1,
 				 __ATOMIC_RELAXED);
 	}
-	hand_pop(h, item);
+	forward_pop(h, item);
 	free(item);
 }
 
 /* It has executed everything up to `psn`, but what it answers has its answer first. */
-static bool hand_confirm(struct ibt_qp *qp, struct hand *h, u32 psn) REQUIRES(qp->resp.rq_lock)
+static bool forward_confirm(struct ibt_qp *qp, struct forward *h, u32 psn)
+	REQUIRES(qp->resp.rq_lock)
 {
-	struct hand_item *item;
+	struct forward_item *item;
 	bool any = false;
 
-	while ((item = hand_first(h)) != NULL && item->sent && psn_ahead(psn, item->pkt.psn) >= 0 &&
+	while ((item = forward_first(h)) != NULL && item->sent &&
+	       psn_ahead(psn, item->pkt.psn) >= 0 &&
 	       (opcode_ops[item->pkt.opcode] & OP_ANSWERED) == 0) {
-		hand_complete(qp, h, item);
+		forward_complete(qp, h, item);
 		any = true;
 	}
 	return any;
 }
 
-static void hand_fill_answer(struct ibt_qp *qp, const struct hand_item *item, const struct pkt *p,
-			     struct pkt *out) REQUIRES(qp->resp.rq_lock)
+static void forward_fill_answer(struct ibt_qp *qp, const struct forward_item *item,
+				const struct pkt *p, struct pkt *out) REQUIRES(qp->resp.rq_lock)
 {
 	bool first = item->answered == 0, last = item->answered + p->length == item->pkt.dma_length;
 
@@ -453,21 +457,21 @@ static void hand_fill_answer(struct ibt_qp *qp, const struct hand_item *item, co
 }
 
 /* Sends a part of an answer on. 0, -EAGAIN; else it is as good as sent. */
-static int hand_pass_on(struct ibt_qp *qp, const struct hand_item *item, const struct pkt *p,
-			const void *payload) REQUIRES(qp->resp.rq_lock)
+static int forward_pass_on(struct ibt_qp *qp, const struct forward_item *item, const struct pkt *p,
+			   const void *payload) REQUIRES(qp->resp.rq_lock)
 {
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)payload, .iov_len = p->length };
 	struct pkt out;
 	int err;
 
-	if (!answer_pump(qp) || (qp->resp.answer_rate != NULL && p->length != 0 &&
-				 rate_answer_must_wait(qp)))
+	if (!answer_pump(qp) ||
+	    (qp->resp.answer_rate != NULL && p->length != 0 && rate_answer_must_wait(qp)))
 		return -EAGAIN;
-	hand_fill_answer(qp, item, p, &out);
-	err = shut_answer(qp, &out, &iov, p->length != 0);
+	forward_fill_answer(qp, item, p, &out);
+	err = portdown_answer(qp, &out, &iov, p->length != 0);
 	if (err == -EAGAIN) {
 		block_wait(qp, qp->dest);
-		err = shut_answer(qp, &out, &iov, p->length != 0);
+		err = portdown_answer(qp, &out, &iov, p->length != 0);
 	}
 	if (err == 0 && qp->resp.answer_rate != NULL)
 		rate_charge_answer(qp, window_cost(1, p->length));
@@ -476,8 +480,8 @@ static int hand_pass_on(struct ibt_qp *qp, const struct hand_item *item, const s
 }
 
 /* Is it the next part of the answer to the oldest request? */
-static bool hand_awaits(const struct ibt_qp *qp, const struct hand_item *item,
-			const struct pkt *p)
+static bool forward_awaits(const struct ibt_qp *qp, const struct forward_item *item,
+			   const struct pkt *p)
 {
 	bool read = item->pkt.opcode == PKT_READ_REQUEST;
 	u32 rest = (u32)item->pkt.dma_length - item->answered;
@@ -489,15 +493,15 @@ static bool hand_awaits(const struct ibt_qp *qp, const struct hand_item *item,
 	return p->length == (read ? MIN(rest, qp_packet_bytes(qp)) : 0);
 }
 
-static bool hand_answered(struct ibt_qp *qp, struct hand *h, const struct pkt *p,
-			  const void *payload) REQUIRES(qp->resp.rq_lock)
+static bool forward_answered(struct ibt_qp *qp, struct forward *h, const struct pkt *p,
+			     const void *payload) REQUIRES(qp->resp.rq_lock)
 {
-	bool any = hand_confirm(qp, h, (p->psn - 1) & PSN_MASK), last;
-	struct hand_item *item = hand_first(h);
+	bool any = forward_confirm(qp, h, (p->psn - 1) & PSN_MASK), last;
+	struct forward_item *item = forward_first(h);
 
-	if (item == NULL || !hand_awaits(qp, item, p))
+	if (item == NULL || !forward_awaits(qp, item, p))
 		return any;
-	if (hand_pass_on(qp, item, p, payload) == -EAGAIN) {
+	if (forward_pass_on(qp, item, p, payload) == -EAGAIN) {
 		item->stalled = true;
 		return any;
 	}
@@ -506,46 +510,46 @@ static bool hand_answered(struct ibt_qp *qp, struct hand *h, const struct pkt *p
 	if (last || item->answered % HAND_FLUSH_BYTES < p->length)
 		qp->dest->path->ops->flush(qp->dest);
 	if (last)
-		hand_complete(qp, h, item);
+		forward_complete(qp, h, item);
 	return any;
 }
 
 /* There is no answer that could come again; its initiator will ask once more. */
-static void hand_forget_again(struct hand *h, struct hand_item *item)
+static void forward_forget_again(struct forward *h, struct forward_item *item)
 {
-	hand_pop(h, item);
+	forward_pop(h, item);
 	free(item);
 	h->open = false;
 }
 
 /* The proxy refuses the oldest request. */
-static enum resp_verdict hand_refused(struct ibt_qp *qp, struct hand *h, const struct pkt *p)
+static enum resp_verdict forward_refused(struct ibt_qp *qp, struct forward *h, const struct pkt *p)
 	REQUIRES(qp->resp.rq_lock)
 {
 	static const u8 verdicts[] = { [NAK_PSN_SEQUENCE] = RESP_NAK_SEQUENCE,
 				       [NAK_INVALID_REQUEST] = RESP_NAK_INVALID,
 				       [NAK_REMOTE_ACCESS] = RESP_NAK_ACCESS,
 				       [NAK_REMOTE_OPERATION] = RESP_NAK_OPERATION };
-	struct hand_item *item = hand_first(h);
+	struct forward_item *item = forward_first(h);
 	u8 code = p->syndrome & 31;
 
 	if (item == NULL || !item->sent ||
-	    ((p->psn - item->pkt.psn) & PSN_MASK) >= hand_psn_count(qp, &item->pkt))
+	    ((p->psn - item->pkt.psn) & PSN_MASK) >= forward_psn_count(qp, &item->pkt))
 		return RESP_DROP;
 	if (item->again) {
-		hand_forget_again(h, item);
+		forward_forget_again(h, item);
 		return RESP_DROP;
 	}
-	hand_drop(qp);
+	forward_drop(qp);
 	if ((p->syndrome & 0xe0) == AETH_RNR)
 		return RESP_RNR;
 	return code < ARRAY_LEN(verdicts) ? (enum resp_verdict)verdicts[code] : RESP_NAK_OPERATION;
 }
 
-enum resp_verdict hand_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
-			       const void *payload, bool *done)
+enum resp_verdict forward_receive(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
+				  const void *payload, bool *done)
 {
-	struct hand *h = hand_of(qp);
+	struct forward *h = forward_of(qp);
 
 	*done = false;
 	if (h == NULL || h->dest == NULL || qp->dest == NULL || !qp_receives(qp) ||
@@ -555,37 +559,37 @@ enum resp_verdict hand_receive(struct ibt_qp *qp, struct path_dest *from, const 
 	switch (p->opcode) {
 	case PKT_ACK:
 		if ((p->syndrome & 0xe0) == 0) {
-			*done = hand_confirm(qp, h, p->psn);
+			*done = forward_confirm(qp, h, p->psn);
 			return RESP_DROP;
 		}
-		*done = hand_confirm(qp, h, (p->psn - 1) & PSN_MASK);
-		return hand_refused(qp, h, p);
+		*done = forward_confirm(qp, h, (p->psn - 1) & PSN_MASK);
+		return forward_refused(qp, h, p);
 	case PKT_READ_FIRST:
 	case PKT_READ_MIDDLE:
 	case PKT_READ_LAST:
 	case PKT_READ_ONLY:
 	case PKT_ATOMIC_ACK:
-		*done = hand_answered(qp, h, p, payload);
+		*done = forward_answered(qp, h, p, payload);
 		return RESP_DROP;
 	case PKT_ABSENT: /* it has no such answer any more */
-		if (hand_is_busy(qp) && hand_first(h)->again && hand_first(h)->sent)
-			hand_forget_again(h, hand_first(h));
+		if (forward_is_busy(qp) && forward_first(h)->again && forward_first(h)->sent)
+			forward_forget_again(h, forward_first(h));
 		return RESP_DROP;
 	default:
 		return RESP_DROP;
 	}
 }
 
-bool hand_repeat(struct ibt_qp *qp, const struct pkt *p)
+bool forward_repeat(struct ibt_qp *qp, const struct pkt *p)
 {
-	struct hand *h = hand_of(qp);
-	struct hand_item *item;
+	struct forward *h = forward_of(qp);
+	struct forward_item *item;
 
 	if (h == NULL || h->count != 0 || qp->resp.message != 0 || qp->resp.owed != RESP_OK ||
 	    !xrc_is_foreign(qp, p->srqn) ||
 	    (p->opcode == PKT_READ_REQUEST && p->dma_length > IBT_MAX_MESSAGE))
 		return false;
-	item = hand_add(h, p, NULL);
+	item = forward_add(h, p, NULL);
 	if (item == NULL)
 		return false;
 	item->again = true;
@@ -594,73 +598,74 @@ bool hand_repeat(struct ibt_qp *qp, const struct pkt *p)
 	return true;
 }
 
-void hand_resume(struct ibt_qp *qp)
+void forward_resume(struct ibt_qp *qp)
 {
-	struct hand *h = hand_of(qp);
-	struct hand_item *item = h == NULL ? NULL : hand_first(h);
+	struct forward *h = forward_of(qp);
+	struct forward_item *item = h == NULL ? NULL : forward_first(h);
 	int err;
 
 	if (item == NULL || !item->stalled)
 		return;
-	err = hand_send(qp, h, item);
+	err = forward_send(qp, h, item);
 	if (err == 0) {
 		item->stalled = false;
 		h->dest->path->ops->flush(h->dest);
 	} else {
-		(void)hand_failed(h, err);
+		(void)forward_failed(h, err);
 	}
 }
 
 /* ---- ends ---- */
 
-enum resp_verdict hand_peer_died(struct ibt_qp *qp, struct path_dest *dest)
+enum resp_verdict forward_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 {
-	struct hand *h = hand_of(qp);
+	struct forward *h = forward_of(qp);
 	bool had;
 
 	if (h == NULL || h->dest == NULL || !path_is_from(h->dest, dest))
 		return RESP_DROP;
-	had = h->sent != 0 && !hand_first(h)->again;
+	had = h->sent != 0 && !forward_first(h)->again;
 	if (h->sent != 0)
-		hand_drop(qp);
-	hand_put_dest(h);
+		forward_drop(qp);
+	forward_put_dest(h);
 	return had && qp_receives(qp) ? RESP_NAK_OPERATION : RESP_DROP;
 }
 
-void hand_stop(struct ibt_qp *qp)
+void forward_stop(struct ibt_qp *qp)
 {
-	struct hand *h = hand_of(qp);
+	struct forward *h = forward_of(qp);
 
 	if (h == NULL)
 		return;
-	hand_drop(qp);
+	forward_drop(qp);
 	h->srqn = 0;
-	h->serial = __atomic_add_fetch(&hand_last_serial, 1, __ATOMIC_RELAXED);
+	h->serial = __atomic_add_fetch(&forward_last_serial, 1, __ATOMIC_RELAXED);
 	if (h->met)
-		hand_send_close(qp, h);
+		forward_send_close(qp, h);
 	h->met = false;
 }
 
-void hand_say_end(struct ibt_qp *qp)
+void forward_say_end(struct ibt_qp *qp)
 {
-	struct hand *h = hand_of(qp);
+	struct forward *h = forward_of(qp);
 
 	if (h->leaving)
-		hand_send_close(qp, h);
+		forward_send_close(qp, h);
 }
 
-bool hand_is_leaving(const struct ibt_qp *qp)
+bool forward_is_leaving(const struct ibt_qp *qp)
 {
-	const struct hand *h = hand_of(qp);
+	const struct forward *h = forward_of(qp);
 
 	return h != NULL && h->leaving;
 }
 
-void hand_quiesce(struct ibt_qp *qp)
+void forward_quiesce(struct ibt_qp *qp)
 {
-	/* pairs with hand_make */
-	struct hand *h = qp_is_target(qp) ? __atomic_load_n(&xrc_conn(qp)->hand, __ATOMIC_ACQUIRE)
-					  : NULL;
+	/* pairs with forward_make */
+	struct forward *h = qp_is_target(qp)
+				    ? __atomic_load_n(&xrc_conn(qp)->forward, __ATOMIC_ACQUIRE)
+				    : NULL;
 
 	if (h == NULL)
 		return;
@@ -670,15 +675,15 @@ void hand_quiesce(struct ibt_qp *qp)
 	timer_cancel_wait(qp->ibt->cfg.timers, &h->timer);
 }
 
-void hand_free(struct ibt_qp *qp, bool orphan) NO_THREAD_SAFETY /* nobody else has it any more */
+void forward_free(struct ibt_qp *qp, bool orphan) NO_THREAD_SAFETY /* nobody else has it any more */
 {
-	struct hand *h = hand_of(qp);
+	struct forward *h = forward_of(qp);
 
 	if (h == NULL)
 		return;
-	hand_drop(qp);
+	forward_drop(qp);
 	if (!orphan)
-		hand_put_dest(h);
-	xrc_conn(qp)->hand = NULL;
+		forward_put_dest(h);
+	xrc_conn(qp)->forward = NULL;
 	free(h);
 }

@@ -1,4 +1,4 @@
-/* stray.c: datagrams to QP1 that the node has received for this process.
+/* qp1.c: datagrams to QP1 that the node has received for this process.
  * In:    node events    Out: packets, or a counted drop
  * Runs:  any thread     Locks: none
  */
@@ -6,7 +6,7 @@
 #include "path/udp/udp_priv.h"
 
 /* 0, or a counter's number + 1 saying why not. */
-static int stray_judge(struct udp *udp, const struct node_mad *m, struct pkt *p, u32 *payload)
+static int udp_qp1_judge(struct udp *udp, const struct node_mad *m, struct pkt *p, u32 *payload)
 {
 	struct roce_flow flow;
 	bool right = datagram_is_right(m, &flow);
@@ -26,7 +26,7 @@ static int stray_judge(struct udp *udp, const struct node_mad *m, struct pkt *p,
 bool udp_unpack_mad(struct udp *udp, const struct node_mad *m, struct pkt *p, const u8 **payload)
 {
 	u32 offset = 0;
-	int why = stray_judge(udp, m, p, &offset);
+	int why = udp_qp1_judge(udp, m, p, &offset);
 
 	if (why == 0 && (p->dqpn != 1 || p->qp_type != IBV_QPT_UD || p->opcode != PKT_SEND_ONLY))
 		why = COUNT_RX_OPCODE + 1;

@@ -1,4 +1,4 @@
-/* keeper_fuzz.c: what a process may hand to the node that takes over: the queue of kept sockets.
+/* fdstore_fuzz.c: what a process may hand to the node that takes over: the queue of kept sockets.
  *
  * The input is the table of slots and a list of items, each with a descriptor: sockets of two
  * addresses with the right options, or anything else. Afterwards a group is either whole and in
@@ -39,8 +39,9 @@ static void fuzz_open_sockets(void)
 		gid[14] = (u8)(getpid() >> 8);
 		gid[15] = (u8)getpid();
 		f.fds[i] = node_udp_socket_open(gid);
-		fuzz_need(f.fds[i] >= 0 && setsockopt(f.fds[i], SOL_SOCKET, SO_REUSEPORT, &one,
-						      sizeof(one)) == 0 &&
+		fuzz_need(f.fds[i] >= 0 &&
+				  setsockopt(f.fds[i], SOL_SOCKET, SO_REUSEPORT, &one,
+					     sizeof(one)) == 0 &&
 				  node_udp_socket_bind(f.fds[i], gid, 1) == 0,
 			  "no socket");
 	}
@@ -55,7 +56,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static int fuzz_table(struct input *in)
 {
-	static struct keeper_table t;
+	static struct fdstore_table t;
 	int fd = memfd_create("fuzz-table", MFD_CLOEXEC);
 
 	memset(&t, 0, sizeof(t));
@@ -69,7 +70,7 @@ static int fuzz_table(struct input *in)
 /* Member `k` of its group, as it should be; or anything. */
 static void fuzz_item(int to, u8 what, int table, struct input *in)
 {
-	struct keeper_item item = { .ifindex = 1 };
+	struct fdstore_item item = { .ifindex = 1 };
 	u8 k = input_u8(in), fd_kind = input_u8(in);
 	int fds[2];
 

@@ -1,4 +1,4 @@
-/* tally_test.c: counting without ever waiting, also where the kernel cannot read without
+/* ready_fd_test.c: counting without ever waiting, also where the kernel cannot read without
  * waiting. */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +23,9 @@ static ssize_t scarce_preadv2(int fd, const struct iovec *iov, int n, off_t offs
 	return -1;
 }
 
-/* The tally's own source, so that the call can be made to fail. */
+/* The ready_fd's own source, so that the call can be made to fail. */
 #define preadv2 scarce_preadv2
-#include "tally.c"
+#include "ready_fd.c"
 #undef preadv2
 
 static bool test_readable(int fd)
@@ -36,11 +36,11 @@ static bool test_readable(int fd)
 }
 
 /* As with a limit below the twins' numbers. */
-static struct tally test_open(bool with_twin)
+static struct ready_fd test_open(bool with_twin)
 {
-	struct tally t = { -1, -1 };
+	struct ready_fd t = { -1, -1 };
 
-	assert_int_equal(tally_open(&t), 0);
+	assert_int_equal(ready_fd_open(&t), 0);
 	assert_true(t.twin >= TALLY_TWINS);
 	if (!with_twin) {
 		close(t.twin);
@@ -49,74 +49,74 @@ static struct tally test_open(bool with_twin)
 	return t;
 }
 
-static void test_count(const struct tally *t)
+static void test_count(const struct ready_fd *t)
 {
 	assert_true(t->fd >= 0);
 	errno = EXDEV;
-	tally_take(t, 1); /* nothing there: would hang if it waited */
-	tally_add(t);
-	tally_add(t);
-	tally_add(t);
-	tally_take(t, 2);
+	ready_fd_take(t, 1); /* nothing there: would hang if it waited */
+	ready_fd_add(t);
+	ready_fd_add(t);
+	ready_fd_add(t);
+	ready_fd_take(t, 2);
 	assert_true(test_readable(t->fd));
-	tally_take(t, UINT32_MAX);
+	ready_fd_take(t, UINT32_MAX);
 	assert_false(test_readable(t->fd));
 	assert_int_equal(errno, EXDEV);
 }
 
-static void tally_take__never_waits_whatever_the_kernel_knows(void **state)
+static void ready_fd_take__never_waits_whatever_the_kernel_knows(void **state)
 {
 	static const int errors[] = { 0, EOPNOTSUPP, EPERM, ENOSYS };
 
 	for (size_t i = 0; i < 2 * ARRAY_LEN(errors); i++) {
-		struct tally t = test_open(i % 2 == 0);
+		struct ready_fd t = test_open(i % 2 == 0);
 
 		scarce_errno = errors[i / 2];
 		test_count(&t);
 		assert_int_equal(fcntl(t.fd, F_SETFL, O_NONBLOCK), 0);
 		test_count(&t);
-		tally_close(&t);
+		ready_fd_close(&t);
 	}
 	scarce_errno = 0;
 }
 
 /* The user closes the descriptor, and has `other` at its number. */
-static void test_replace(const struct tally *t, int other)
+static void test_replace(const struct ready_fd *t, int other)
 {
 	assert_int_equal(dup2(other, t->fd), t->fd);
 	close(other);
 }
 
-static void tally_take__survives_a_closed_descriptor(void **state)
+static void ready_fd_take__survives_a_closed_descriptor(void **state)
 {
 	for (int i = 0; i < 2; i++) {
-		struct tally t = test_open(i == 0);
+		struct ready_fd t = test_open(i == 0);
 		int fd = t.fd;
 
 		close(fd);
-		tally_add(&t);
-		tally_take(&t, 3);
-		tally_renew(&t, 3);
+		ready_fd_add(&t);
+		ready_fd_take(&t, 3);
+		ready_fd_renew(&t, 3);
 		assert_int_equal(fcntl(fd, F_GETFD), -1);
-		tally_close(&t);
+		ready_fd_close(&t);
 	}
 }
 
 /* Not a byte goes to the file that has the number now, none is taken from it, and it stays open. */
-static void tally_add__leaves_a_reused_number_alone(void **state)
+static void ready_fd_add__leaves_a_reused_number_alone(void **state)
 {
 	for (int i = 0; i < 2; i++) {
-		struct tally t = test_open(i == 0);
+		struct ready_fd t = test_open(i == 0);
 		int fd = t.fd, pair[2];
 		char bytes[64];
 
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 		test_replace(&t, pair[0]);
 		assert_int_equal(write(pair[1], "12345678", 8), 8);
-		tally_add(&t);
-		tally_take(&t, 1);
-		tally_renew(&t, 2);
-		tally_close(&t);
+		ready_fd_add(&t);
+		ready_fd_take(&t, 1);
+		ready_fd_renew(&t, 2);
+		ready_fd_close(&t);
 		assert_false(test_readable(pair[1]));
 		assert_int_equal(read(fd, bytes, sizeof(bytes)), 8);
 		close(fd);
@@ -124,56 +124,56 @@ static void tally_add__leaves_a_reused_number_alone(void **state)
 	}
 }
 
-/* Another tally has the number: it counts its own events only, and stays open. */
-static void tally_add__leaves_another_tally_alone(void **state)
+/* Another ready_fd has the number: it counts its own events only, and stays open. */
+static void ready_fd_add__leaves_another_tally_alone(void **state)
 {
-	struct tally gone = test_open(true), other;
+	struct ready_fd gone = test_open(true), other;
 
 	close(gone.fd);
 	other = test_open(true);
 	assert_int_equal(other.fd, gone.fd);
-	tally_add(&gone);
-	tally_renew(&gone, 1);
+	ready_fd_add(&gone);
+	ready_fd_renew(&gone, 1);
 	assert_false(test_readable(other.fd));
-	tally_close(&gone);
+	ready_fd_close(&gone);
 	test_count(&other);
-	tally_close(&other);
+	ready_fd_close(&other);
 	assert_int_equal(fcntl(gone.fd, F_GETFD), -1);
 }
 
-static void tally_open__does_without_a_twin(void **state)
+static void ready_fd_open__does_without_a_twin(void **state)
 {
 	struct rlimit before, low;
-	struct tally t;
+	struct ready_fd t;
 
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	low = (struct rlimit){ TALLY_TWINS, before.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-	assert_int_equal(tally_open(&t), 0);
+	assert_int_equal(ready_fd_open(&t), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 	assert_int_equal(t.twin, -1);
 	test_count(&t);
-	tally_close(&t);
+	ready_fd_close(&t);
 }
 
-static void tally_renew__parts_from_the_copy_and_keeps_the_flags(void **state)
+static void ready_fd_renew__parts_from_the_copy_and_keeps_the_flags(void **state)
 {
 	for (int i = 0; i < 2; i++) {
-		struct tally t = test_open(i == 0), copy = { .fd = dup(t.fd), .twin = -1 };
+		struct ready_fd t = test_open(i == 0), copy = { .fd = dup(t.fd), .twin = -1 };
 
 		assert_int_equal(fcntl(t.fd, F_SETFL, O_NONBLOCK), 0);
 		assert_int_equal(fcntl(t.fd, F_SETFD, 0), 0);
-		tally_add(&t);
-		tally_renew(&t, 2);
+		ready_fd_add(&t);
+		ready_fd_renew(&t, 2);
 		assert_true(fcntl(t.fd, F_GETFL) & O_NONBLOCK);
 		assert_int_equal(fcntl(t.fd, F_GETFD), 0);
-		tally_take(&copy, 1);
+		ready_fd_take(&copy, 1);
 		assert_false(test_readable(copy.fd));
-		tally_take(&t, 1);
+		ready_fd_take(&t, 1);
 		assert_true(test_readable(t.fd));
-		tally_take(&t, 1);
+		ready_fd_take(&t, 1);
 		assert_false(test_readable(t.fd));
-		tally_close(&t);
+		ready_fd_close(&t);
 		close(copy.fd);
 	}
 }
@@ -181,12 +181,12 @@ static void tally_renew__parts_from_the_copy_and_keeps_the_flags(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tally_take__never_waits_whatever_the_kernel_knows),
-		cmocka_unit_test(tally_take__survives_a_closed_descriptor),
-		cmocka_unit_test(tally_add__leaves_a_reused_number_alone),
-		cmocka_unit_test(tally_add__leaves_another_tally_alone),
-		cmocka_unit_test(tally_open__does_without_a_twin),
-		cmocka_unit_test(tally_renew__parts_from_the_copy_and_keeps_the_flags),
+		cmocka_unit_test(ready_fd_take__never_waits_whatever_the_kernel_knows),
+		cmocka_unit_test(ready_fd_take__survives_a_closed_descriptor),
+		cmocka_unit_test(ready_fd_add__leaves_a_reused_number_alone),
+		cmocka_unit_test(ready_fd_add__leaves_another_tally_alone),
+		cmocka_unit_test(ready_fd_open__does_without_a_twin),
+		cmocka_unit_test(ready_fd_renew__parts_from_the_copy_and_keeps_the_flags),
 	};
 
 	alarm(100);

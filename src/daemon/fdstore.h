@@ -1,4 +1,4 @@
-/* keeper.h: keeps the UDP sockets open while there is no node.
+/* fdstore.h: keeps the UDP sockets open while there is no node.
  *
  * If a socket of a group is closed the kernel moves the last one to its place, and datagrams go
  * astray. So every socket, and the table that says which slot has which, lies as a message in the
@@ -6,63 +6,63 @@
  * node dies, nothing is closed as long as one process lives. The first process that comes back
  * gives the queue to the next node (daemon_udp_adopt), which moves its content to one of its own.
  */
-#ifndef DAEMON_KEEPER_H
-#define DAEMON_KEEPER_H
+#ifndef DAEMON_FDSTORE_H
+#define DAEMON_FDSTORE_H
 
 #include "base/compiler.h"
 #include "node/node.h"
 
 enum {
-	KEEPER_MEMBERS = NODE_SLOTS, /* of one group */
+	FDSTORE_MEMBERS = NODE_SLOTS, /* of one group */
 	/* Sockets in the queue. The kernel limits a user's descriptors in flight, of all programs
 	 * together, to RLIMIT_NOFILE, which is often 1024 */
-	KEEPER_MAX = 256,
+	FDSTORE_MAX = 256,
 	/* The row of the socket that makes this node the first of its network namespace */
-	KEEPER_FIRST_ROW = NODE_GIDS + 1,
+	FDSTORE_FIRST_ROW = NODE_GIDS + 1,
 };
 
 /* In a memfd, row by row in the node's order of groups. */
-struct keeper_table {
+struct fdstore_table {
 	u32 magic, reserved;
-	u16 slot_of[NODE_GIDS][KEEPER_MEMBERS]; /* 0: nobody's */
+	u16 slot_of[NODE_GIDS][FDSTORE_MEMBERS]; /* 0: nobody's */
 } OWNED_BY(the daemon);
 
 /* One socket in the queue: the data beside its descriptor. */
-struct keeper_item {
+struct fdstore_item {
 	u32 magic;
 	u32 row, index; /* of its group, and its place there */
 	u32 ifindex;
 	u8 gid[16];
 } OWNED_BY(the daemon);
 
-struct keeper {
+struct fdstore {
 	int in;	 /* the node writes */
 	int out; /* processes hold */
 	int table_fd;
-	struct keeper_table *table; /* mapped */
+	struct fdstore_table *table; /* mapped */
 	u32 count;
 } OWNED_BY(the daemon);
 
 /* 0 or a negative errno. */
-int keeper_open(struct keeper *k);
-void keeper_close(struct keeper *k);
+int fdstore_open(struct fdstore *k);
+void fdstore_close(struct fdstore *k);
 /* Appends a socket to the queue; the descriptor stays the caller's. -ENOSPC: no room, the socket
  * will not outlive the node. */
-int keeper_add(struct keeper *k, const struct keeper_item *item, int fd);
+int fdstore_add(struct fdstore *k, const struct fdstore_item *item, int fd);
 /* Empties the queue but for the table. */
-void keeper_clear(struct keeper *k);
+void fdstore_clear(struct fdstore *k);
 
-/* The queue of a dead node: the descriptors are the reader's until keeper_discard. */
-struct keeper_found {
-	struct keeper_table table;
+/* The queue of a dead node: the descriptors are the reader's until fdstore_discard. */
+struct fdstore_found {
+	struct fdstore_table table;
 	u32 count;
-	struct keeper_item items[KEEPER_MAX];
-	int fds[KEEPER_MAX]; /* -1: taken */
+	struct fdstore_item items[FDSTORE_MAX];
+	int fds[FDSTORE_MAX]; /* -1: taken */
 } OWNED_BY(the daemon);
 
 /* Receives all items at the end that a process held. 0; -ENODATA: none (another process was
  * faster), or invalid ones. */
-int keeper_receive(int out, struct keeper_found *f);
-void keeper_discard(struct keeper_found *f);
+int fdstore_receive(int out, struct fdstore_found *f);
+void fdstore_discard(struct fdstore_found *f);
 
 #endif

@@ -1,33 +1,34 @@
-/* tally.h: what descriptors that tell of events are made of: tallies, and the reset of their owners
- * in a forked child.
+/* ready_fd.h: what descriptors that tell of events are made of: tallies, and the reset of their
+ * owners in a forked child.
  */
-#ifndef EVENT_TALLY_H
-#define EVENT_TALLY_H
+#ifndef EVENT_READY_FD_H
+#define EVENT_READY_FD_H
 
 #include "base/compiler.h"
 #include "base/lock.h"
 
-/* A *tally* is a close-on-exec descriptor that counts events and is readable while the count is not
+/* A *ready_fd* is a close-on-exec descriptor that counts events and is readable while the count is
+ * not
  * 0. The user has it, too: the user may set or clear O_NONBLOCK and poll it. An owner that keeps a
  * count of its own changes both under one lock. */
 
-struct tally {
+struct ready_fd {
 	int fd FIXED;	/* the user's: it may close it, and open something else at its number */
 	int twin FIXED; /* a descriptor of the same open file that the user does not know; -1 */
 };
 
 /* Opens one, initially blocking: 0 or a negative errno. */
-int tally_open(struct tally *t);
+int ready_fd_open(struct ready_fd *t);
 /* Closes both descriptors. A number that the user has closed stays whatever it is now. */
-void tally_close(struct tally *t);
+void ready_fd_close(struct ready_fd *t);
 /* Increments the count, which wakes threads that poll. Never blocks. Once the user has closed its
  * descriptor this has no effect. */
-void tally_add(const struct tally *t);
+void ready_fd_add(const struct ready_fd *t);
 /* Decrements the count by `n`, down to 0; never blocks, whatever the descriptor's flags. */
-void tally_take(const struct tally *t, u32 n);
+void ready_fd_take(const struct ready_fd *t, u32 n);
 /* In a forked child: replaces the descriptors that it shares with the parent by some of its own,
  * with this count. Keeps the numbers and the flags. */
-void tally_renew(const struct tally *t, u32 count);
+void ready_fd_renew(const struct ready_fd *t, u32 count);
 
 /* An object that atfork_drop_events resets in a forked child. Embedded in its owner. */
 struct atfork_watch {

@@ -1,8 +1,8 @@
-/* keeper.c: sockets in the queue of a socket pair.
+/* fdstore.c: sockets in the queue of a socket pair.
  * In:    sockets of groups; the queue of a dead node     Out: the same, at the next node
  * Runs:  the daemon's only thread                     Locks: none
  */
-#include "daemon/keeper.h"
+#include "daemon/fdstore.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,28 +14,28 @@
 #include "node/message.h"
 
 enum {
-	KEEPER_MAGIC = 0x61766b70,
-	KEEPER_TABLE_ROW = NODE_GIDS, /* the item that carries the table */
-	KEEPER_BUFFER = 1 << 20,
+	FDSTORE_MAGIC = 0x61766b70,
+	FDSTORE_TABLE_ROW = NODE_GIDS, /* the item that carries the table */
+	FDSTORE_BUFFER = 1 << 20,
 };
 
-static int keeper_send(struct keeper *k, const struct keeper_item *item, int fd)
+static int fdstore_send(struct fdstore *k, const struct fdstore_item *item, int fd)
 {
-	struct keeper_item copy = *item;
+	struct fdstore_item copy = *item;
 
-	copy.magic = KEEPER_MAGIC;
+	copy.magic = FDSTORE_MAGIC;
 	return message_send(k->in, &copy, sizeof(copy), &fd, 1);
 }
 
-static int keeper_send_table(struct keeper *k)
+static int fdstore_send_table(struct fdstore *k)
 {
-	struct keeper_item item = { .row = KEEPER_TABLE_ROW };
+	struct fdstore_item item = { .row = FDSTORE_TABLE_ROW };
 
-	return keeper_send(k, &item, k->table_fd);
+	return fdstore_send(k, &item, k->table_fd);
 }
 
 /* Each process can receive its descriptor: sealed, lest one cuts it off under the node's map. */
-static int keeper_make_table(struct keeper *k)
+static int fdstore_make_table(struct fdstore *k)
 {
 	int err;
 
@@ -53,29 +53,29 @@ static int keeper_make_table(struct keeper *k)
 		k->table = NULL;
 		return -errno;
 	}
-	k->table->magic = KEEPER_MAGIC;
+	k->table->magic = FDSTORE_MAGIC;
 	return 0;
 }
 
-int keeper_open(struct keeper *k)
+int fdstore_open(struct fdstore *k)
 {
-	int ends[2], size = KEEPER_BUFFER, err;
+	int ends[2], size = FDSTORE_BUFFER, err;
 
-	*k = (struct keeper){ .in = -1, .out = -1, .table_fd = -1 };
+	*k = (struct fdstore){ .in = -1, .out = -1, .table_fd = -1 };
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
 		return -errno;
 	k->in = ends[0];
 	k->out = ends[1];
 	(void)setsockopt(k->in, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	err = keeper_make_table(k);
+	err = fdstore_make_table(k);
 	if (err == 0)
-		err = keeper_send_table(k);
+		err = fdstore_send_table(k);
 	if (err < 0)
-		keeper_close(k);
+		fdstore_close(k);
 	return err;
 }
 
-void keeper_close(struct keeper *k)
+void fdstore_close(struct fdstore *k)
 {
 	if (k->table != NULL)
 		munmap(k->table, sizeof(*k->table));
@@ -85,12 +85,12 @@ void keeper_close(struct keeper *k)
 		close(k->in);
 	if (k->out >= 0)
 		close(k->out);
-	*k = (struct keeper){ .in = -1, .out = -1, .table_fd = -1 };
+	*k = (struct fdstore){ .in = -1, .out = -1, .table_fd = -1 };
 }
 
-int keeper_add(struct keeper *k, const struct keeper_item *item, int fd)
+int fdstore_add(struct fdstore *k, const struct fdstore_item *item, int fd)
 {
-	int err = k->count >= KEEPER_MAX ? -ENOSPC : keeper_send(k, item, fd);
+	int err = k->count >= FDSTORE_MAX ? -ENOSPC : fdstore_send(k, item, fd);
 
 	if (err == 0)
 		k->count++;
@@ -98,14 +98,14 @@ int keeper_add(struct keeper *k, const struct keeper_item *item, int fd)
 }
 
 /* Receives the next item with its descriptor. -EAGAIN: no more; -EPROTO: it is invalid. */
-static int keeper_next(int out, struct keeper_item *item, int *fd)
+static int fdstore_next(int out, struct fdstore_item *item, int *fd)
 {
 	struct message m;
 	int err = message_receive(out, item, sizeof(*item), &m);
 
 	if (err < 0)
 		return err == -EMSGSIZE ? -EPROTO : err == -ECONNRESET ? -EAGAIN : err;
-	if (m.size != sizeof(*item) || m.fd_count != 1 || item->magic != KEEPER_MAGIC) {
+	if (m.size != sizeof(*item) || m.fd_count != 1 || item->magic != FDSTORE_MAGIC) {
 		message_close(&m);
 		return -EPROTO;
 	}
@@ -113,38 +113,38 @@ static int keeper_next(int out, struct keeper_item *item, int *fd)
 	return 0;
 }
 
-void keeper_clear(struct keeper *k)
+void fdstore_clear(struct fdstore *k)
 {
-	struct keeper_item item;
+	struct fdstore_item item;
 	int fd, err;
 
 	do {
-		err = keeper_next(k->out, &item, &fd);
+		err = fdstore_next(k->out, &item, &fd);
 		if (err == 0)
 			close(fd);
 	} while (err == 0 || err == -EPROTO);
 	k->count = 0;
-	(void)keeper_send_table(k);
+	(void)fdstore_send_table(k);
 }
 
 /* ---- the queue of a dead node ---- */
 
-static bool keeper_read_table(int fd, struct keeper_table *t)
+static bool fdstore_read_table(int fd, struct fdstore_table *t)
 {
 	/* by pread: another process could truncate its file under a mapping */
-	return pread(fd, t, sizeof(*t), 0) == (ssize_t)sizeof(*t) && t->magic == KEEPER_MAGIC;
+	return pread(fd, t, sizeof(*t), 0) == (ssize_t)sizeof(*t) && t->magic == FDSTORE_MAGIC;
 }
 
-int keeper_receive(int out, struct keeper_found *f)
+int fdstore_receive(int out, struct fdstore_found *f)
 {
-	struct keeper_item item;
+	struct fdstore_item item;
 	bool table = false;
 	int fd, err = 0;
 
 	f->count = 0;
-	for (int i = 0; i <= KEEPER_MAX && (err = keeper_next(out, &item, &fd)) == 0; i++) {
-		if (item.row == KEEPER_TABLE_ROW || f->count == KEEPER_MAX) {
-			table |= item.row == KEEPER_TABLE_ROW && keeper_read_table(fd, &f->table);
+	for (int i = 0; i <= FDSTORE_MAX && (err = fdstore_next(out, &item, &fd)) == 0; i++) {
+		if (item.row == FDSTORE_TABLE_ROW || f->count == FDSTORE_MAX) {
+			table |= item.row == FDSTORE_TABLE_ROW && fdstore_read_table(fd, &f->table);
 			close(fd);
 			continue;
 		}
@@ -153,11 +153,11 @@ int keeper_receive(int out, struct keeper_found *f)
 	}
 	if (table && f->count > 0 && (err == 0 || err == -EAGAIN))
 		return 0;
-	keeper_discard(f);
+	fdstore_discard(f);
 	return -ENODATA;
 }
 
-void keeper_discard(struct keeper_found *f)
+void fdstore_discard(struct fdstore_found *f)
 {
 	for (u32 i = 0; i < f->count; i++)
 		if (f->fds[i] >= 0)
