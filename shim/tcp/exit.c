@@ -3,15 +3,16 @@
  * Runs: the thread that ends the process, also in a signal handler; the service thread
  * Locks: none on the thread that ends
  *
- * The kernel sends what a TCP socket has after its process has gone; what a queue pair has not sent
- * goes with its process. So the process stays until its connections have ended: by exit() in a
- * handler of atexit for EXIT_LINGER_MS at most, by _exit() for EXIT_MS: all of them together, open
- * ones and those that were closed and linger.
+ * The kernel goes on sending the data of a TCP socket when the process has ended. The data of a
+ * queue pair is lost with the process. So the process waits until its connections have ended, the
+ * open ones and the closed ones that linger: EXIT_LINGER_MS at most in exit() (a handler of
+ * atexit), EXIT_MS at most in _exit().
  *
- * _exit() may come from a signal handler, and the thread below may hold any lock of librdmacm's. So
- * the service thread ends the connections. If it meets such a lock, or a peer that does not
- * acknowledge, the time passes and the rest is lost. By the kernel the other threads run no longer:
- * here a call that fails since then does not return to them.
+ * A signal handler may call _exit() while its thread holds a lock of librdmacm. So the service
+ * thread ends the connections. If the service thread waits for such a lock, or for a peer that does
+ * not acknowledge, the time passes and the rest of the data is lost. The kernel would stop all
+ * other threads in _exit(); here they run on, but a call of theirs that fails meanwhile does not
+ * return.
  */
 #include <fcntl.h>
 #include <linux/futex.h>

@@ -22,14 +22,18 @@
 #include "mad/mad.h"
 
 enum {
-	MAD_VERSIONS = 8,      /* class versions that may be registered are below */
-	MAD_ARRIVALS = 16384,  /* MADs of one port that wait for its queue ... */
-	MAD_BEGINNINGS = 12288, /* ... and while no more wait, one that begins an exchange */
-	MAD_BURST = 64,	       /* MADs handled before sends have their turn */
-	MAD_DELAY_MS = 2,      /* between attempts to send one for which the port has no room ... */
-	MAD_DELAYS = 100,      /* ... so many, while ... */
-	MAD_DELAYED = 4096,    /* ... no more of its agent are under way */
-	MAD_SEND_BYTES = 1 << 24, /* of one RMPP message to send */
+	MAD_VERSIONS = 8, /* an agent's class version is 0 to 7 */
+	/* MADs that have come to one port and wait for its queue. One that begins an exchange (a
+	 * request) is dropped from MAD_BEGINNINGS on, so that answers still find room. */
+	MAD_ARRIVALS = 16384,
+	MAD_BEGINNINGS = 12288,
+	MAD_BURST = 64, /* MADs that are handled before sends have their turn */
+	/* A MAD for which the port has no room is tried again MAD_DELAYS times, MAD_DELAY_MS
+	 * apart. An agent may have MAD_DELAYED sends under way; with more such a MAD fails. */
+	MAD_DELAY_MS = 2,
+	MAD_DELAYS = 100,
+	MAD_DELAYED = 4096,
+	MAD_SEND_BYTES = 1 << 24,   /* of one RMPP message to send */
 	MAD_SMP_DIRECTION = 0x8000, /* in the status of a directed-route SMP: it returns */
 	MAD_METHOD_WORDS = IB_MGMT_MAX_METHODS / (8 * sizeof(unsigned long)),
 };
@@ -37,17 +41,21 @@ enum {
 /* RMPP */
 enum {
 	RMPP_BUCKETS = 64,
-	RMPP_WINDOW = 64,	 /* segments that a sender may have in flight */
-	RMPP_HALF_OPEN = 1024,	 /* messages of which one segment has come; a port's */
-	RMPP_OPEN = 512,	 /* of which more have */
-	RMPP_SOURCE = 64,	 /* of either from one source */
-	RMPP_KEPT = 512,	 /* complete, to acknowledge what is repeated */
-	RMPP_SEGMENTS = 1 << 17, /* a port holds; no message more than is still free */
-	RMPP_ACK_MS = 2000,	 /* at most so long a sender waits for an ACK */
-	RMPP_RESP_MAX_MS = 20000, /* and so much more at most, if the peer asks for it */
-	RMPP_IDLE_MS = 20000,	 /* a message of which no segment comes so long is given up ... */
-	RMPP_TOTAL_MS = 600000,	 /* ... and so long after its first */
+	RMPP_WINDOW = 64, /* segments that a sender may have in flight */
+	/* Messages that one port receives: with their first segment only, with more than one
+	 * segment, and of either kind from one source. */
+	RMPP_HALF_OPEN = 1024,
+	RMPP_OPEN = 512,
+	RMPP_SOURCE = 64,
+	/* Complete messages that are remembered for RMPP_KEEP_MS, to acknowledge segments that
+	 * their sender repeats. */
+	RMPP_KEPT = 512,
 	RMPP_KEEP_MS = 10000,
+	RMPP_SEGMENTS = 1 << 17,  /* segments that a port holds, of all its messages */
+	RMPP_ACK_MS = 2000,	  /* the longest wait of a sender for an ACK */
+	RMPP_RESP_MAX_MS = 20000, /* the most that a peer's RespTime may add to it */
+	RMPP_IDLE_MS = 20000,	/* a receiver gives up a message this long after its last segment */
+	RMPP_TOTAL_MS = 600000, /* and this long after its first */
 };
 
 extern struct lock mad_lock;

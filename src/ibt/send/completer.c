@@ -333,7 +333,8 @@ void comp_receive(struct ibt_qp *qp, const struct pkt *p, const void *payload)
 		comp_atomic_answer(qp, p);
 		break;
 	case PKT_ABSENT:
-		/* It acknowledges nothing: what came before it may have met the same. */
+		/* PKT_ABSENT acknowledges no packet: those sent before the one that it names may
+		 * have found the queue pair absent, too. */
 		if (comp_concerns(qp, p->psn))
 			timeout_begin(qp);
 		break;

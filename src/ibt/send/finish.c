@@ -28,7 +28,9 @@ static const u8 finish_opcodes[] = {
 	[WQE_REG_MR] = WQE_WC_REG_MR,
 };
 
-/* True: it has no completion of its own, and *room says whether another one's found room. */
+/* Counts the request. True: the consumer gets no completion for it (it is unsignalled, or a request
+ * of a rendezvous, whose tag entry may have completed instead). *room: false if the CQ had no room
+ * for that entry's completion. */
 static bool finish_marked(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status,
 			  bool *room) REQUIRES(qp->req.sq_lock)
 {

@@ -72,11 +72,11 @@ void forward_resume(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock);
 /* A process has died: the verdict on what it had, or RESP_DROP. */
 enum resp_verdict forward_peer_died(struct ibt_qp *qp, struct path_dest *dest)
 	REQUIRES(qp->resp.rq_lock);
-/* The connection ends: so it does to the proxy. Any thread. */
+/* The target's connection ends: sends PKT_FORWARD_CLOSE to the proxy. Any thread. */
 void forward_stop(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock);
-/* Tells it so, if there was no room before. Any thread. */
+/* Sends the PKT_FORWARD_CLOSE for which the ring had no room before. Any thread. */
 void forward_say_end(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock);
-/* Has the proxy still to be told so? Any thread. */
+/* Is a PKT_FORWARD_CLOSE still to be sent? Any thread. */
 bool forward_is_leaving(const struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock);
 /* The target is not reachable any more: waits for the timer. No lock. May block. */
 void forward_quiesce(struct ibt_qp *qp) EXCLUDES(qp->resp.rq_lock);
