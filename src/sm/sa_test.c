@@ -210,6 +210,19 @@ static void group(u8 *w, u8 last, u32 port, u8 join_state)
 	w[48] = 0x20 | join_state;
 }
 
+/* `port` makes group `last`, as a member in this one state. Returns the group's multicast LID. */
+static u16 group_create(u8 last, u32 port, u8 join_state)
+{
+	const struct fabric_mad *m;
+	u8 w[200];
+
+	group(w, last, port, join_state);
+	m = rig_ask(&r, port, SET, GROUPS, CREATE, w);
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(m->mad[56 + 48] & 15, join_state);
+	return wire_get16(m->mad + 56 + 36);
+}
+
 static u32 reached(u32 from, u16 mlid)
 {
 	struct fabric_flow w = { .pkey = 0xffff };
@@ -221,7 +234,6 @@ static u32 reached(u32 from, u16 mlid)
 static void sa__groups(void **state)
 {
 	u32 a = rig_host(&r, 0), b = rig_host(&r, 7), c = rig_host(&r, 15);
-	const struct fabric_mad *m;
 	u8 w[200];
 	u16 mlid;
 
@@ -231,10 +243,7 @@ static void sa__groups(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, GROUPS, JOIN, w)), 0x0600);
 	w[48] = 0x24;
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, GROUPS, CREATE, w)), 0x0200);
-	w[48] = 0x21;
-	m = rig_ask(&r, a, SET, GROUPS, CREATE, w);
-	assert_int_equal(rig_status(m), 0);
-	mlid = wire_get16(m->mad + 56 + 36);
+	mlid = group_create(1, a, 1);
 	assert_true(mlid > 0xc000);
 	group(w, 1, b, 1);
 	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, JOIN, w)), 0);
@@ -259,10 +268,7 @@ static void sa__groups(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, GET, GROUPS, 1, w)), 0x0300);
 	/* no switch forwards to the multicast LID until another group has it */
 	assert_int_equal(reached(c, mlid), 0);
-	group(w, 2, b, 1);
-	m = rig_ask(&r, b, SET, GROUPS, CREATE, w);
-	assert_int_equal(rig_status(m), 0);
-	assert_int_equal(wire_get16(m->mad + 56 + 36), mlid);
+	assert_int_equal(group_create(2, b, 1), mlid);
 	group(w, 2, c, 4);
 	assert_int_equal(rig_status(rig_ask(&r, c, SET, GROUPS, JOIN, w)), 0);
 	assert_int_equal(reached(c, mlid), 1);
@@ -277,10 +283,7 @@ static void sa__states_of_a_member_end_one_by_one(void **state)
 	u16 mlid;
 
 	(void)state;
-	group(w, 1, a, 1);
-	m = rig_ask(&r, a, SET, GROUPS, CREATE, w);
-	assert_int_equal(rig_status(m), 0);
-	mlid = wire_get16(m->mad + 56 + 36);
+	mlid = group_create(1, a, 1);
 	group(w, 1, b, 1);
 	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, JOIN, w)), 0);
 	group(w, 1, b, 4);
@@ -367,16 +370,11 @@ static void sa__path_to_a_group(void **state)
 static void sa__send_only_full_members(void **state)
 {
 	u32 a = rig_host(&r, 0), b = rig_host(&r, 7);
-	const struct fabric_mad *m;
 	u8 w[200];
 	u16 mlid;
 
 	(void)state;
-	group(w, 1, a, 8);
-	m = rig_ask(&r, a, SET, GROUPS, CREATE, w);
-	assert_int_equal(rig_status(m), 0);
-	assert_int_equal(m->mad[56 + 48] & 15, 8);
-	mlid = wire_get16(m->mad + 56 + 36);
+	mlid = group_create(1, a, 8);
 	group(w, 1, b, 1);
 	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, JOIN, w)), 0);
 	assert_int_equal(reached(a, mlid), 1);
@@ -504,7 +502,7 @@ static u32 reports(u32 port, u16 trap)
 static void sa__reports(void **state)
 {
 	u32 a = rig_host(&r, 0), b = rig_host(&r, 9);
-	u8 w[200], g[200];
+	u8 w[200];
 
 	(void)state;
 	inform(w, 0xffff, 0, true);
@@ -516,10 +514,9 @@ static void sa__reports(void **state)
 	fabric_link_set(r.bed.f, b, true);
 	rig_run(&r, 1500); /* a port sends no two traps within its SubnetTimeOut */
 	assert_int_equal(reports(a, 64), 1);
-	group(g, 1, b, 1);
 	rig_settle(&r, sm, 2000);
 	r.answers = 0;
-	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, CREATE, g)), 0);
+	group_create(1, b, 1);
 	assert_int_equal(reports(a, 66), 1);
 	rig_run(&r, 10000);
 	assert_int_equal(reports(a, 66), 0); /* answered once */
@@ -634,8 +631,7 @@ static void sa__asked_by_its_own_host(void **state)
 	inform(w, 0xffff, 0, true);
 	assert_int_equal(rig_status(rig_ask(&r, own, SET, INFORM, 0, w)), 0);
 	r.answers = 0;
-	group(w, 1, own, 1);
-	assert_int_equal(rig_status(rig_ask(&r, own, SET, GROUPS, CREATE, w)), 0);
+	group_create(1, own, 1);
 	assert_int_equal(reports(own, 66), 1);
 	rig_run(&r, 3000);
 	assert_int_equal(reports(own, 66), 0);
