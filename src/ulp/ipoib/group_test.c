@@ -1,20 +1,13 @@
 /* group_test.c: multicast groups come and go: the table of groups is for those that exist.
  *
- * The SA answers each join at once; the device, the ring and the stack above are played by this
- * file, too.
+ * The SA answers each join at once; it, the ring, the queue pair and the stack above are played by
+ * this file.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "ulp/ipoib/ipoib_priv.h"
+#include "ulp/ipoib/test_support/bed.h"
 
 static struct ipoib *ip;
-static u64 now_ns;
 static u32 joins, leaves, posts, drops;
 
 /* ---- the rooms beside ------------------------------------------------------------------------ */
@@ -92,31 +85,6 @@ int ib_detach_mcast(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 	return 0;
 }
 
-int ib_init_ah_from_mcmember(struct ib_device *device, u8 port_num, struct ib_sa_mcmember_rec *rec,
-			     struct ib_ah_attr *ah_attr)
-{
-	(void)device;
-	(void)port_num;
-	(void)rec;
-	memset(ah_attr, 0, sizeof(*ah_attr));
-	return 0;
-}
-
-struct ib_ah *ib_create_ah(struct ib_pd *pd, struct ib_ah_attr *ah_attr)
-{
-	static char handle;
-
-	(void)pd;
-	(void)ah_attr;
-	return (void *)&handle;
-}
-
-int ib_destroy_ah(struct ib_ah *ah)
-{
-	(void)ah;
-	return 0;
-}
-
 static void test_link(void *arg, bool up, const struct ipoib_hw *own, u32 mtu)
 {
 	(void)arg;
@@ -126,11 +94,6 @@ static void test_link(void *arg, bool up, const struct ipoib_hw *own, u32 mtu)
 }
 
 /* ---- the bed --------------------------------------------------------------------------------- */
-
-static u64 test_now(void)
-{
-	return now_ns;
-}
 
 /* The member that waits for its answer; NULL: none. */
 static struct ib_sa_multicast *test_joining(void)
@@ -150,10 +113,10 @@ static void test_step(void)
 {
 	struct ib_sa_multicast *m;
 
-	(void)ipoib_group_step(ip, now_ns);
+	(void)ipoib_group_step(ip, bed_now_ns);
 	while ((m = test_joining()) != NULL)
 		(void)m->callback(0, m);
-	(void)ipoib_group_step(ip, now_ns);
+	(void)ipoib_group_step(ip, bed_now_ns);
 }
 
 static int bed_open(void **state) NO_THREAD_SAFETY
@@ -161,16 +124,11 @@ static int bed_open(void **state) NO_THREAD_SAFETY
 	static const struct ipoib_ops ops = { .link = test_link };
 
 	(void)state;
-	ip = calloc(1, sizeof(*ip));
-	assert_non_null(ip);
+	ip = bed_create();
 	ip->ops = &ops;
-	list_init(&ip->groups);
-	list_init(&ip->waiting);
 	ip->active = ip->groups_changed = true;
 	ip->pkey = 0xffff;
 	joins = leaves = posts = drops = 0;
-	now_ns = NS_PER_S;
-	clock_set_source(test_now);
 	test_step(); /* the broadcast group, and after it that of all hosts */
 	test_step();
 	assert_true(ip->link);
@@ -185,8 +143,7 @@ static int bed_close(void **state) NO_THREAD_SAFETY
 	assert_int_equal(leaves, joins);
 	assert_int_equal(ip->group_count, 0);
 	assert_int_equal(ip->waiting_count, 0);
-	clock_set_source(NULL);
-	free(ip);
+	bed_free(ip);
 	return 0;
 }
 
@@ -219,7 +176,7 @@ static void group__makes_room_when_it_ends(void **state) NO_THREAD_SAFETY
 		test_step();
 		assert_int_equal(drops, 0);
 		assert_int_equal(posts, sent);
-		now_ns += 61 * NS_PER_S;
+		bed_now_ns += 61 * NS_PER_S;
 		test_step();
 		assert_int_equal(ip->group_count, 2);
 	}

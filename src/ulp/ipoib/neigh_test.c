@@ -3,14 +3,10 @@
  *
  * The rooms beside neigh.c and wait.c are played by this file: frames that would leave are counted.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "ulp/ipoib/ipoib_priv.h"
+#include "ulp/ipoib/test_support/bed.h"
 
 static struct ipoib *ip;
 static u32 drops[IPOIB_DROPS], posts, told, untold, refusals;
@@ -48,11 +44,9 @@ void ipoib_ring_post(struct ipoib *i, struct ipoib_buffer *b, struct ib_ah *ah, 
 
 void ipoib_path_ask(struct ipoib *i, struct ipoib_neigh *n)
 {
-	static char handle;
-
 	if (no_path)
 		return;
-	n->ah = (void *)&handle;
+	n->ah = ib_create_ah(NULL, NULL);
 	ipoib_neigh_push(i, n);
 }
 
@@ -61,12 +55,6 @@ void ipoib_speak_ask(struct ipoib *i, struct ipoib_neigh *n, bool alone)
 	(void)i;
 	(void)n;
 	(void)alone;
-}
-
-int ib_destroy_ah(struct ib_ah *ah)
-{
-	(void)ah;
-	return 0;
 }
 
 u32 ipoib_frame_refuse(const u8 *packet, u32 size, u8 out[REFUSAL_BYTES])
@@ -103,13 +91,9 @@ static int bed_open(void **state) NO_THREAD_SAFETY
 					      .receive = test_refused };
 
 	(void)state;
-	ip = calloc(1, sizeof(*ip));
-	assert_non_null(ip);
+	ip = bed_create();
 	ip->ops = &ops;
-	list_init(&ip->waiting);
 	ipoib_wait_init(&ip->refused);
-	for (u32 i = 0; i < IPOIB_BUCKETS; i++)
-		list_init(&ip->bucket[i]);
 	memset(drops, 0, sizeof(drops));
 	posts = told = untold = refusals = 0;
 	no_path = false;
@@ -119,14 +103,13 @@ static int bed_open(void **state) NO_THREAD_SAFETY
 static int bed_close(void **state)
 {
 	(void)state;
-	clock_set_source(NULL);
 	lock_acquire(&ip->lock);
 	ipoib_neigh_end(ip);
 	ipoib_wait_drop(ip, &ip->refused, IPOIB_DROP_NEIGHBOUR);
 	assert_int_equal(ip->waiting_count, 0);
 	assert_int_equal(ip->neigh_count, 0);
 	lock_release(&ip->lock);
-	free(ip);
+	bed_free(ip);
 	return 0;
 }
 
@@ -159,6 +142,7 @@ static bool test_learn_at(u32 from, u8 qpn, bool confirmed)
 	struct ipoib_hw hw = { { [1] = qpn, [19] = (u8)from } };
 	bool kept;
 
+	bed_now_ns++; /* one after the other: the oldest is known */
 	lock_acquire(&ip->lock);
 	kept = ipoib_neigh_learn(ip, test_ip(from), &hw, true, confirmed) != NULL;
 	lock_release(&ip->lock);
@@ -246,21 +230,14 @@ static void wait_dropped(u32 to)
 	lock_release(&ip->lock);
 }
 
-static u64 now_ns = NS_PER_S;
-
-static u64 test_now(void)
-{
-	return now_ns;
-}
-
 /* It does not answer, or its path does not come. */
 static void wait_refused(u32 to)
 {
 	fill(to);
 	for (u32 i = 0; i <= IPOIB_ASKS; i++) {
-		now_ns += IPOIB_AGAIN_NS;
+		bed_now_ns += IPOIB_AGAIN_NS;
 		lock_acquire(&ip->lock);
-		ipoib_neigh_tick(ip, now_ns);
+		ipoib_neigh_tick(ip, bed_now_ns);
 		lock_release(&ip->lock);
 	}
 	ipoib_neigh_refuse(ip);
@@ -298,7 +275,6 @@ static void wait__gives_its_places_back(void **state) NO_THREAD_SAFETY
 	};
 
 	(void)state;
-	clock_set_source(test_now);
 	for (u32 i = 0; i < ARRAY_LEN(ways); i++) {
 		for (u32 k = 0; k < 2 * IPOIB_WAITING_ALL / IPOIB_WAITING; k++) {
 			u32 before = *ways[i].counter;

@@ -1,22 +1,15 @@
 /* path_test.c: paths of neighbours: when the SA is asked, and what an answer changes.
  *
- * The neighbours, the SA and the device are played by this file.
+ * The neighbours and the SA are played by this file.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "ulp/ipoib/ipoib_priv.h"
+#include "ulp/ipoib/test_support/bed.h"
 
 static struct ipoib *ip;
 static struct ipoib_neigh neigh;
-static u64 now_ns;
 static u32 asked, pushed;
-static int handles;
 
 /* The question that is under way. */
 static struct {
@@ -64,62 +57,26 @@ void ib_sa_cancel_query(int id, struct ib_sa_query *query)
 	(void)query;
 }
 
-int ib_init_ah_from_path(struct ib_device *device, u8 port_num, struct ib_sa_path_rec *rec,
-			 struct ib_ah_attr *ah_attr)
-{
-	(void)device;
-	(void)port_num;
-	(void)rec;
-	memset(ah_attr, 0, sizeof(*ah_attr));
-	return 0;
-}
-
-struct ib_ah *ib_create_ah(struct ib_pd *pd, struct ib_ah_attr *ah_attr)
-{
-	static char handle;
-
-	(void)pd;
-	(void)ah_attr;
-	handles++;
-	return (void *)&handle;
-}
-
-int ib_destroy_ah(struct ib_ah *ah)
-{
-	(void)ah;
-	handles--;
-	return 0;
-}
-
 /* ---- the bed --------------------------------------------------------------------------------- */
-
-static u64 test_now(void)
-{
-	return now_ns;
-}
 
 static int bed_open(void **state) NO_THREAD_SAFETY
 {
 	(void)state;
-	ip = calloc(1, sizeof(*ip));
-	assert_non_null(ip);
-	list_init(&ip->queries);
+	ip = bed_create();
 	ip->open = ip->active = true;
 	neigh = (struct ipoib_neigh){ .known = true, .hw = { { [3] = 9, [19] = 7 } } };
 	neigh.ip[15] = 1;
-	now_ns = NS_PER_S;
 	asked = pushed = 0;
-	handles = 0;
-	clock_set_source(test_now);
 	return 0;
 }
 
 static int bed_close(void **state) NO_THREAD_SAFETY
 {
 	(void)state;
-	clock_set_source(NULL);
 	assert_true(list_empty(&ip->queries));
-	free(ip);
+	if (neigh.ah != NULL)
+		(void)ib_destroy_ah(neigh.ah);
+	bed_free(ip);
 	return 0;
 }
 
@@ -147,7 +104,7 @@ static void path__is_asked_for_until_it_is_found(void **state)
 	for (u32 i = 1; i <= 3; i++) {
 		test_ask();
 		assert_int_equal(asked, i);
-		now_ns += 10 * IPOIB_AGAIN_NS;
+		bed_now_ns += 10 * IPOIB_AGAIN_NS;
 		test_ask(); /* one question at a time */
 		assert_int_equal(asked, i);
 		test_answer(-ETIMEDOUT, 0);
@@ -159,13 +116,13 @@ static void path__is_asked_for_until_it_is_found(void **state)
 	assert_int_equal(pushed, 1);
 	test_ask(); /* too soon */
 	assert_int_equal(asked, 4);
-	now_ns += IPOIB_AGAIN_NS;
+	bed_now_ns += IPOIB_AGAIN_NS;
 	/* the old path stays in use until there is another */
 	test_ask();
 	test_answer(-ETIMEDOUT, 0);
 	assert_non_null(neigh.ah);
 	assert_int_equal(asked, 5);
-	assert_int_equal(handles, 1);
+	assert_int_equal(bed_handles, 1);
 }
 
 /* A neighbour that has moved meanwhile does not get the path to where it was. */
@@ -175,7 +132,7 @@ static void path__to_where_the_neighbour_was(void **state)
 	test_ask();
 	test_answer(0, 8);
 	assert_null(neigh.ah);
-	assert_int_equal(handles, 0);
+	assert_int_equal(bed_handles, 0);
 }
 
 int main(void)
