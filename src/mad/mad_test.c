@@ -293,7 +293,7 @@ static void port_receive__prefers_full_membership(void **state)
 		struct mad_arrival full = arrive(&b, &mad), limited = full;
 		struct ib_mad_agent *agent;
 
-		side_set_pkeys(&b, tables[i]);
+		fake_set_pkeys(b.fake, tables[i]);
 		agent = agent_on(&b, 1, &seen);
 		mad_port_receive(b.port, &full);
 		run_to(1001 + i);

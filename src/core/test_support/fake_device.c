@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include <rdma/ib_cache.h>
+
 static void fake_enter(struct ib_device *device)
 {
 	struct fake_device *fake = fake_of(device);
@@ -417,4 +419,28 @@ bool fake_await(const int *counter, int value)
 		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 	}
 	return false;
+}
+
+static bool fake_has_pkeys(struct fake_device *fake, const u16 pkeys[FAKE_PKEYS])
+{
+	u16 cached;
+
+	for (int i = 0; i < FAKE_PKEYS; i++)
+		if (ib_get_cached_pkey(&fake->ib, 1, i, &cached) != 0 || cached != pkeys[i])
+			return false;
+	return true;
+}
+
+/* The cache follows the event on a thread of its own. */
+void fake_set_pkeys(struct fake_device *fake, const u16 pkeys[FAKE_PKEYS])
+{
+	struct ib_event event = { .device = &fake->ib,
+				  .event = IB_EVENT_PKEY_CHANGE,
+				  .element.port_num = 1 };
+
+	memcpy(fake->pkeys, pkeys, sizeof(fake->pkeys));
+	ib_dispatch_event(&event);
+	for (int i = 0; i < 60000 && !fake_has_pkeys(fake, pkeys); i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	assert_true(fake_has_pkeys(fake, pkeys));
 }

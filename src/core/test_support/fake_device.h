@@ -68,6 +68,8 @@ struct fake_device *fake_create(const char *name);
 void fake_destroy(struct fake_device *fake);
 /* Adds a completion, and has the handler run if it was armed. */
 void fake_complete(struct ib_cq *cq, const struct ib_wc *wc);
+/* Gives port 1 another table of P_Keys, and waits until the cache has it. */
+void fake_set_pkeys(struct fake_device *fake, const u16 pkeys[FAKE_PKEYS]);
 /* Waits up to 5 s for *counter (atomic) to reach `value`; false if it does not. */
 bool fake_await(const int *counter, int value);
 

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <rdma/ib_cache.h>
-
 struct side a, b;
 struct wire wire;
 struct work_queue queue;
@@ -226,30 +224,6 @@ static void side_end(struct side *s)
 	s->port = NULL;
 	ib_unregister_device(&s->fake->ib);
 	fake_destroy(s->fake);
-}
-
-static bool side_has_pkeys(struct side *s, const u16 *pkeys)
-{
-	u16 cached;
-
-	for (int i = 0; i < FAKE_PKEYS; i++)
-		if (ib_get_cached_pkey(&s->fake->ib, 1, i, &cached) != 0 || cached != pkeys[i])
-			return false;
-	return true;
-}
-
-/* The cache follows the event on a thread of its own. */
-void side_set_pkeys(struct side *s, const u16 *pkeys)
-{
-	struct ib_event event = { .device = &s->fake->ib,
-				  .event = IB_EVENT_PKEY_CHANGE,
-				  .element = { .port_num = 1 } };
-
-	memcpy(s->fake->pkeys, pkeys, sizeof(s->fake->pkeys));
-	ib_dispatch_event(&event);
-	for (int i = 0; i < 5000 && !side_has_pkeys(s, pkeys); i++)
-		usleep(1000);
-	assert_true(side_has_pkeys(s, pkeys));
 }
 
 int sides_setup(void **state)

@@ -56,8 +56,6 @@ void run_to(u64 ms);
 struct mad_arrival arrive(const struct side *at, const void *mad);
 u32 sides_random(u32 below);
 void sides_seed(u64 seed);
-/* Gives the port another table of P_Keys. */
-void side_set_pkeys(struct side *s, const u16 *pkeys);
 /* A transaction ID of the agent. */
 u64 tid_of(const struct ib_mad_agent *agent, u32 low);
 struct ib_mad_reg_req request_for(u8 class, u8 version, u8 method);
