@@ -27,8 +27,9 @@ AV_EXPORT int ib_find_cached_gid_by_port(struct ib_device *device, const union i
 /* Copies entry `index` of the port's P_Key table, in host order. */
 AV_EXPORT int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pkey);
 
-/* The first index of the port that holds `pkey`, without the membership bit (the highest).
- * -ENOENT: not in the port's table. */
+/* The first index of the port that holds `pkey`, whatever the membership bit (the highest) of
+ * either. Of a port that is a full and a limited member, it is the full one's. -ENOENT: not in the
+ * port's table. */
 AV_EXPORT int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index);
 
 /* The first index of the port that holds `pkey` with this very membership bit. -ENOENT: not in the

@@ -280,8 +280,8 @@ AV_EXPORT int ib_modify_port(struct ib_device *device, u8 port_num, int mask,
  * errno. */
 AV_EXPORT int ib_find_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num, u16 *index);
 
-/* Searches the port's P_Key table for the key, without its membership bit (the highest). *index
- * may be NULL. May block. 0; -ENOENT: not there; -EINVAL: no such port. */
+/* Searches the port's P_Key table for the key, as ib_find_cached_pkey does. *index may be
+ * NULL. May block. 0; -ENOENT: not there; -EINVAL: no such port. */
 AV_EXPORT int ib_find_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index);
 
 /* RDMA_TRANSPORT_IWARP for an RNIC, RDMA_TRANSPORT_IB for every other node. Any context. */

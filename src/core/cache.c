@@ -9,7 +9,7 @@
 
 #include "core/core_priv.h"
 
-enum { CACHE_MAX_ENTRIES = 65536, CACHE_READINGS = 8, PKEY_BASE_MASK = 0x7fff };
+enum { CACHE_MAX_ENTRIES = 65536, CACHE_READINGS = 8 };
 
 /* One port's tables, replaced as a whole. */
 struct cache_port {
@@ -176,7 +176,7 @@ struct question {
 	int index;
 	union ib_gid *gid;
 	const union ib_gid *wanted_gid;
-	u16 *pkey, wanted_pkey, pkey_mask;
+	u16 *pkey, wanted_pkey;
 	u8 *lmc;
 	enum ib_port_state *state;
 } OWNED_BY(the caller);
@@ -286,8 +286,23 @@ int ib_get_cached_pkey(struct ib_device *device, u8 port_num, int index, u16 *pk
 
 static int cache_answer_where_pkey(const struct cache_port *port, const struct question *q)
 {
+	int limited = -ENOENT;
+
+	for (u32 i = 0; i < port->pkey_count; i++) {
+		if (!pkey_is_same(port->pkeys[i], q->wanted_pkey))
+			continue;
+		if (pkey_is_full(port->pkeys[i]))
+			return (int)i;
+		if (limited < 0)
+			limited = (int)i;
+	}
+	return limited;
+}
+
+static int cache_answer_where_exactly(const struct cache_port *port, const struct question *q)
+{
 	for (u32 i = 0; i < port->pkey_count; i++)
-		if (((port->pkeys[i] ^ q->wanted_pkey) & q->pkey_mask) == 0)
+		if (port->pkeys[i] == q->wanted_pkey)
 			return (int)i;
 	return -ENOENT;
 }
@@ -295,14 +310,13 @@ static int cache_answer_where_pkey(const struct cache_port *port, const struct q
 int ib_find_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index)
 {
 	return port_find(device, port_num, cache_answer_where_pkey,
-			 &(struct question){ .wanted_pkey = pkey, .pkey_mask = PKEY_BASE_MASK },
-			 index);
+			 &(struct question){ .wanted_pkey = pkey }, index);
 }
 
 int ib_find_exact_cached_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index)
 {
-	return port_find(device, port_num, cache_answer_where_pkey,
-			 &(struct question){ .wanted_pkey = pkey, .pkey_mask = 0xffff }, index);
+	return port_find(device, port_num, cache_answer_where_exactly,
+			 &(struct question){ .wanted_pkey = pkey }, index);
 }
 
 static int cache_answer_lmc(const struct cache_port *port, const struct question *q)

@@ -81,7 +81,7 @@ static void ib_get_cached__bad_arguments(void **state)
 	fake_destroy(absent);
 }
 
-/* The same P_Key may stand there as a limited and as a full member. */
+/* A port may be a limited and a full member of a partition. The full member reaches all others. */
 static void ib_find_cached_pkey__membership(void **state)
 {
 	struct fake_device *both = fake_create("both%d");
@@ -90,13 +90,24 @@ static void ib_find_cached_pkey__membership(void **state)
 	both->pkeys[1] = 0x7fff;
 	both->pkeys[2] = 0xffff;
 	assert_int_equal(ib_register_device(&both->ib), 0);
-	assert_int_equal(ib_find_cached_pkey(&both->ib, 1, 0xffff, &index), 0);
-	assert_int_equal(index, 1);
+	for (u32 i = 0; i < 2; i++) {
+		u16 pkey = i == 0 ? 0xffff : 0x7fff;
+
+		assert_int_equal(ib_find_cached_pkey(&both->ib, 1, pkey, &index), 0);
+		assert_int_equal(index, 2);
+		assert_int_equal(ib_find_pkey(&both->ib, 1, pkey, &index), 0);
+		assert_int_equal(index, 2);
+	}
 	assert_int_equal(ib_find_exact_cached_pkey(&both->ib, 1, 0xffff, &index), 0);
 	assert_int_equal(index, 2);
 	assert_int_equal(ib_find_exact_cached_pkey(&both->ib, 1, 0x7fff, &index), 0);
 	assert_int_equal(index, 1);
 	assert_int_equal(ib_find_exact_cached_pkey(&both->ib, 1, 0x0001, &index), -ENOENT);
+	fake_set_pkeys(both, (const u16[]){ 0x7fff, 0x0001, 0x7fff }); /* limited ones: the first */
+	assert_int_equal(ib_find_cached_pkey(&both->ib, 1, 0xffff, &index), 0);
+	assert_int_equal(index, 0);
+	assert_int_equal(ib_find_pkey(&both->ib, 1, 0xffff, &index), 0);
+	assert_int_equal(index, 0);
 	ib_unregister_device(&both->ib);
 	fake_destroy(both);
 }

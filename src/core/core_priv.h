@@ -26,6 +26,18 @@
 #include "core/uverbs.h"
 #include "event/event.h"
 
+/* P_Keys of one partition: all but the highest bit, which says of what kind the member is. */
+static inline bool pkey_is_same(u16 a, u16 b)
+{
+	return ((a ^ b) & 0x7fff) == 0;
+}
+
+/* Full members reach all members, limited ones full members only. */
+static inline bool pkey_is_full(u16 pkey)
+{
+	return (pkey & 0x8000) != 0;
+}
+
 /* One client on one device, from its add to its remove. */
 struct client_pair {
 	/* core->pairs, in the order of the adds */

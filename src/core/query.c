@@ -87,20 +87,26 @@ int ib_find_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num, u16 *
 
 int ib_find_pkey(struct ib_device *device, u8 port_num, u16 pkey, u16 *index)
 {
+	int err, found = -ENOENT;
 	struct ib_port_attr attr;
+	bool full = false;
 	u16 entry;
-	int err = ib_query_port(device, port_num, &attr);
 
+	err = ib_query_port(device, port_num, &attr);
 	if (err)
 		return err;
-	for (u32 i = 0; i < attr.pkey_tbl_len; i++) {
-		if (ib_query_pkey(device, port_num, (u16)i, &entry) || (entry ^ pkey) & 0x7fff)
+	for (u32 i = 0; i < attr.pkey_tbl_len && !full; i++) {
+		if (ib_query_pkey(device, port_num, (u16)i, &entry) || !pkey_is_same(entry, pkey))
 			continue;
-		if (index)
-			*index = (u16)i;
-		return 0;
+		full = pkey_is_full(entry);
+		if (full || found < 0)
+			found = (int)i;
 	}
-	return -ENOENT;
+	if (found < 0)
+		return found;
+	if (index)
+		*index = (u16)found;
+	return 0;
 }
 
 enum rdma_transport_type rdma_node_get_transport(enum rdma_node_type node_type)

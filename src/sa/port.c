@@ -68,12 +68,10 @@ void sa_client_drop(struct ib_sa_client *client)
 
 u16 sa_port_pkey_index(const struct sa_port *port)
 {
-	u16 index;
+	u16 index = 0;
 
-	if (ib_find_cached_pkey(port->device, port->number, IB_DEFAULT_PKEY_FULL, &index) == 0 ||
-	    ib_find_cached_pkey(port->device, port->number, IB_DEFAULT_PKEY_PARTIAL, &index) == 0)
-		return index;
-	return 0;
+	(void)ib_find_cached_pkey(port->device, port->number, IB_DEFAULT_PKEY_FULL, &index);
+	return index;
 }
 
 struct ib_ah *sa_port_way(struct sa_port *port, u16 *pkey_index)
