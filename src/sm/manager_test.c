@@ -94,20 +94,29 @@ static void manager__one_that_does_not_answer_is_replaced(void **state)
 	rig_end(&r);
 }
 
-static void manager__two_parts_become_one(void **state)
+/* A subnet of two switches with three hosts each, in two parts. Returns the cable between them. */
+static const struct topo_link *begin_parts(void)
 {
 	const struct topo_link *l = NULL;
-	u32 cable;
 
-	(void)state;
 	rig_begin(&r, "mesh:2,hosts=3");
 	for (u32 i = 0; i < r.bed.topo.link_count; i++)
 		if (r.bed.topo.nodes[r.bed.topo.links[i].node_a].type == FABRIC_SWITCH &&
 		    r.bed.topo.nodes[r.bed.topo.links[i].node_b].type == FABRIC_SWITCH)
 			l = &r.bed.topo.links[i];
 	assert_non_null(l);
+	fabric_link_set(r.bed.f, bed_port(&r.bed, l->node_a, l->port_a), false);
+	return l;
+}
+
+static void manager__two_parts_become_one(void **state)
+{
+	const struct topo_link *l;
+	u32 cable;
+
+	(void)state;
+	l = begin_parts();
 	cable = bed_port(&r.bed, l->node_a, l->port_a);
-	fabric_link_set(r.bed.f, cable, false);
 	rig_add(&r, bed_port(&r.bed, l->node_a, 0));
 	rig_add(&r, bed_port(&r.bed, l->node_b, 0));
 	rig_run(&r, 2000);
@@ -125,6 +134,31 @@ static void manager__two_parts_become_one(void **state)
 		assert_int_equal(state_of(1), SM_MASTER);
 		assert_int_equal(rig_check_pairs(&r), 12);
 	}
+	rig_end(&r);
+}
+
+/* The master of one part finds two that rank higher, the other part's master and its standby: it
+ * hands over to the highest, which is the master. The standby obeys nobody else. */
+static void manager__hands_over_to_the_highest(void **state)
+{
+	const struct topo_link *l;
+	u64 faults;
+
+	(void)state;
+	l = begin_parts();
+	rig_add(&r, rig_host(&r, 5));
+	rig_add(&r, rig_host(&r, 0));
+	rig_add(&r, rig_host(&r, 1));
+	rig_run(&r, 5000);
+	assert_int_equal(state_of(0), SM_MASTER);
+	assert_int_equal(state_of(1), SM_MASTER);
+	assert_int_equal(state_of(2), SM_STANDBY);
+	faults = rig_report(r.sms[0].sm).faults;
+	fabric_link_set(r.bed.f, bed_port(&r.bed, l->node_a, l->port_a), true);
+	rig_run(&r, 20000);
+	assert_int_equal(state_of(0), SM_STANDBY);
+	assert_int_equal(state_of(1), SM_MASTER);
+	assert_int_equal(rig_report(r.sms[0].sm).faults, faults);
 	rig_end(&r);
 }
 
@@ -263,6 +297,7 @@ int main(void)
 		cmocka_unit_test(manager__a_higher_one_takes_over_and_dies),
 		cmocka_unit_test(manager__one_that_does_not_answer_is_replaced),
 		cmocka_unit_test(manager__two_parts_become_one),
+		cmocka_unit_test(manager__hands_over_to_the_highest),
 		cmocka_unit_test(manager__one_that_never_becomes_the_master),
 		cmocka_unit_test(manager__one_that_is_the_master_now_and_then),
 		cmocka_unit_test(manager__one_that_only_says_that_it_is_the_master),

@@ -11,6 +11,7 @@
 
 #include "fabric/fabric_priv.h"
 #include "fabric/format.h"
+#include "fabric/portinfo.h"
 #include "sm/test_support/rig.h"
 
 enum {
@@ -27,7 +28,8 @@ enum {
 	INFORMS = 0xf3,
 	CLASS_INFO = 1,
 	LINKS = 0x20,
-	SMS = 0x18
+	SMS = 0x18,
+	CAPS_AT = 4 + 20, /* CapabilityMask in a PortInfoRecord */
 };
 
 static struct rig r;
@@ -139,6 +141,40 @@ static void sa__tables_of_records(void **state)
 	assert_int_equal(rig_status(rig_ask(&r, a, GET, NODES, 0, w)), 0x0400);
 	assert_int_equal(rig_status(rig_ask(&r, a, GET, 0x36, 0, w)), 0x000c);
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, NODES, 0, w)), 0x000c);
+}
+
+/* A question for capabilities is for ports that have just these; by the modifier's bit 31 for those
+ * that have all of them. */
+static void sa__ports_by_their_capabilities(void **state)
+{
+	static const u32 asked[] = { FABRIC_CAP_SM, FABRIC_CAP_REREGISTER,
+				     FABRIC_CAP_SM | FABRIC_CAP_REREGISTER,
+				     FABRIC_CAP_SM | FABRIC_CAP_CM };
+	static u8 out[512][68], found[512][68];
+	u32 a = rig_host(&r, 0), all, just = 0, seen = 0;
+	u8 w[200] = { 0 };
+
+	(void)state;
+	fabric_set_issm(r.bed.f, rig_host(&r, 9), true);
+	rig_run(&r, 1000);
+	all = rig_table(&r, a, PORTS, 0, NULL, out[0], 68, 512);
+	for (u32 i = 0; i < ARRAY_LEN(asked); i++) {
+		u32 with = 0;
+
+		for (u32 k = 0; k < all; k++)
+			with += (wire_get32(out[k] + CAPS_AT) & asked[i]) == asked[i];
+		wire_put32(w + CAPS_AT, asked[i]);
+		r.modifier = 1u << 31;
+		assert_int_equal(rig_table(&r, a, PORTS, 1 << 7, w, found[0], 68, 512), with);
+		seen += with != 0;
+		r.modifier = 0;
+		assert_int_equal(rig_table(&r, a, PORTS, 1 << 7, w, found[0], 68, 512), 0);
+	}
+	assert_int_equal(seen, ARRAY_LEN(asked));
+	memcpy(w + CAPS_AT, out[0] + CAPS_AT, 4);
+	for (u32 k = 0; k < all; k++)
+		just += memcmp(out[k] + CAPS_AT, w + CAPS_AT, 4) == 0;
+	assert_int_equal(rig_table(&r, a, PORTS, 1 << 7, w, found[0], 68, 512), just);
 }
 
 /* Segments that come to a port within some time. */
@@ -426,15 +462,20 @@ static void sa__services(void **state)
 	wire_put64(w, 0x1000);
 	put_gid(w + 8, a);
 	wire_put16(w + 24, 0xffff);
-	wire_put32(w + 28, 2); /* seconds */
+	wire_put32(w + 28, 100); /* seconds */
 	memcpy(w + 48, "a service", 9);
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, SERVICES, 0x57, w)), 0);
+	rig_run(&r, 10000);
 	m = rig_ask(&r, b, GET, SERVICES, 1 << 6, w);
 	assert_int_equal(rig_status(m), 0);
 	assert_int_equal(wire_get64(m->mad + 56), 0x1000);
-	rig_run(&r, 3000);
+	assert_int_equal(wire_get32(m->mad + 56 + 28), 89); /* what is left of the lease */
+	rig_run(&r, 91000);
 	assert_int_equal(rig_status(rig_ask(&r, b, GET, SERVICES, 1 << 6, w)), 0x0300);
 	assert_int_equal(rig_status(rig_ask(&r, a, SET, SERVICES, 0x47, w)), 0);
+	m = rig_ask(&r, b, GET, SERVICES, 1 << 6, w);
+	assert_int_equal(rig_status(m), 0);
+	assert_int_equal(wire_get32(m->mad + 56 + 28), UINT32_MAX); /* for ever */
 	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, SERVICES, 0x7, w)), 0);
 	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, SERVICES, 0x7, w)), 0x0300);
 }
@@ -581,6 +622,8 @@ static void sa__no_report_of_a_group_that_never_was(void **state)
 	g[42] = 0x80 | 18; /* 300 Gb/s: more than the port has */
 	r.answers = 0;
 	assert_int_equal(rig_status(rig_ask(&r, b, SET, GROUPS, CREATE | 3u << 8, g)), 0x0200);
+	assert_int_equal(rig_status(rig_ask(&r, b, GET, GROUPS, 1, g)), 0x0300);
+	assert_int_equal(rig_report(sm).groups, 1);
 	rig_run(&r, 300);
 	for (u32 i = 0; i < r.answers; i++)
 		told += r.answer[i].mad[MAD_METHOD] == METHOD_REPORT;
@@ -644,6 +687,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sa__path_by_gid, begin, end),
 		cmocka_unit_test_setup_teardown(sa__paths_of_all_pairs, begin, end),
 		cmocka_unit_test_setup_teardown(sa__tables_of_records, begin, end),
+		cmocka_unit_test_setup_teardown(sa__ports_by_their_capabilities, begin, end),
 		cmocka_unit_test_setup_teardown(sa__a_table_is_repeated_until_it_arrives, begin,
 						end),
 		cmocka_unit_test_setup_teardown(sa__tables_of_one_transaction_id, begin, end),

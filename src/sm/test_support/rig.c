@@ -304,6 +304,7 @@ static u64 rig_request(struct rig *r, u32 port, u8 method, u16 attribute, u64 ma
 	m.mad[MAD_METHOD] = method;
 	wire_put64(m.mad + MAD_TID, ++r->tid);
 	wire_put16(m.mad + MAD_ATTRIBUTE, attribute);
+	wire_put32(m.mad + MAD_MODIFIER, r->modifier);
 	wire_put64(m.mad + 36, 1); /* SM_Key */
 	wire_put64(m.mad + 48, mask);
 	if (record != NULL)

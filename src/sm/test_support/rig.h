@@ -26,6 +26,7 @@ struct rig {
 	u8 liar_state;
 	u64 liar_guid;
 	u64 tid;
+	u32 modifier; /* the attribute modifier of requests to the SA */
 } OWNED_BY(the test);
 
 /* Of a topology's words; *r is static memory of the test. */
