@@ -31,6 +31,7 @@ static struct {
 	int subscribed, unsubscribed; /* atomic: InformInfo that came */
 	bool both_traps;	      /* it is for GIDs out of service, too */
 	int report_answers;	      /* atomic */
+	int pkey_index;		      /* atomic: that the latest MAD had */
 	bool silent;		  /* atomic */
 	u16 status;		  /* atomic: of the answers */
 } t;
@@ -98,12 +99,13 @@ static int model_send(void *arg, const struct mad_departure *d)
 {
 	struct mad_arrival a = { .src_qp = 1,
 				 .qkey = IB_QP1_QKEY,
-				 .pkey = 0xffff,
 				 .slid = 9,
 				 .length = IB_MGMT_MAD_SIZE };
 	struct ib_sa_mad mad;
 
 	memcpy(&mad, d->mad, sizeof(mad));
+	__atomic_store_n(&t.pkey_index, d->pkey_index, __ATOMIC_SEQ_CST);
+	a.pkey = t.fake->pkeys[d->pkey_index] | 0x8000;
 	assert_int_equal(container_of(d->ah, struct fake_ah, ib)->attr.dlid, 9);
 	assert_int_equal(mad.mad_hdr.mgmt_class, IB_MGMT_CLASS_SUBN_ADM);
 	assert_int_equal(mad.mad_hdr.class_version, 2);
@@ -260,6 +262,29 @@ static void path_rec_get__times_out_after_retries(void **state)
 	assert_true(fake_await(&h.calls, 1));
 	assert_int_equal(h.status, -ETIMEDOUT);
 	assert_int_equal(fake_count(&t.asked), 1 + SA_RETRIES);
+}
+
+/* The SA is in the default partition: its full P_Key is taken before the limited one, wherever both
+ * lie in the table. A port without either asks by its first P_Key. */
+static void path_rec_get__asks_in_the_default_partition(void **state)
+{
+	static const struct {
+		u16 pkeys[FAKE_PKEYS];
+		int index;
+	} rows[] = { { { 0x8001, 0x7fff, 0x8002 }, 1 },
+		     { { 0x7fff, 0x8001, 0xffff }, 2 },
+		     { { 0x8001, 0x8002, 0x8003 }, 0 } };
+
+	for (u32 i = 0; i < ARRAY_LEN(rows); i++) {
+		struct heard h = { .calls = 0 };
+		struct ib_sa_query *query;
+
+		fake_set_pkeys(t.fake, rows[i].pkeys);
+		assert_true(ask_path(&h, 1000, &query) > 0);
+		assert_true(fake_await(&h.calls, 1));
+		assert_int_equal(h.status, 0);
+		assert_int_equal(fake_count(&t.pkey_index), rows[i].index);
+	}
 }
 
 static void cancel_query__ends_it_once(void **state)
@@ -429,25 +454,36 @@ static void join_multicast__refused(void **state)
 	assert_int_equal(fake_count(&t.leaves), 0);
 }
 
+static void port_event(enum ib_event_type type)
+{
+	struct ib_event event = { .device = &t.fake->ib, .event = type, .element.port_num = 1 };
+
+	ib_dispatch_event(&event);
+}
+
 static void port_event__resets_members(void **state)
 {
-	struct heard h = { .calls = 0 }, again = { .calls = 0 };
-	struct ib_sa_multicast *a = join(&h, IB_SA_FULL_MEMBER, 1), *b;
-	struct ib_event event = { .device = &t.fake->ib,
-				  .event = IB_EVENT_CLIENT_REREGISTER,
-				  .element.port_num = 1 };
+	static const enum ib_event_type types[] = { IB_EVENT_CLIENT_REREGISTER, IB_EVENT_LID_CHANGE,
+						    IB_EVENT_SM_CHANGE, IB_EVENT_PORT_ERR };
 
-	assert_true(fake_await(&h.calls, 1));
-	ib_dispatch_event(&event);
-	assert_true(fake_await(&h.calls, 2));
-	assert_int_equal(h.status, -ENETRESET);
-	b = join(&again, IB_SA_FULL_MEMBER, 1);
-	assert_true(fake_await(&again.calls, 1));
-	assert_int_equal(again.status, 0);
-	assert_int_equal(t.joins, 2);
-	ib_sa_free_multicast(a);
-	ib_sa_free_multicast(b);
-	assert_true(fake_await(&t.leaves, 1));
+	for (int i = 0; i < (int)ARRAY_LEN(types); i++) {
+		struct heard h = { .calls = 0 }, again = { .calls = 0 };
+		struct ib_sa_multicast *a = join(&h, IB_SA_FULL_MEMBER, 1), *b;
+		bool reset;
+
+		assert_true(fake_await(&h.calls, 1));
+		port_event(types[i]);
+		reset = fake_await(&h.calls, 2);
+		b = join(&again, IB_SA_FULL_MEMBER, 1);
+		assert_true(fake_await(&again.calls, 1));
+		ib_sa_free_multicast(a);
+		ib_sa_free_multicast(b);
+		assert_true(reset);
+		assert_int_equal(h.status, -ENETRESET);
+		assert_int_equal(again.status, 0);
+		assert_int_equal(t.joins, 2 * i + 2);
+		assert_true(fake_await(&t.leaves, i + 1));
+	}
 }
 
 static bool await_shared(u8 states)
@@ -576,6 +612,7 @@ static void free_multicast__inside_a_callback(void **state)
 /* What a subscriber has heard. */
 struct subscriber {
 	int calls;    /* atomic: in which it was told a status */
+	int failures; /* atomic: of these calls */
 	int notices;  /* atomic */
 	int status;   /* of the last call */
 	int gid_byte; /* of the last notice */
@@ -597,6 +634,8 @@ static int inform_heard(int status, struct ib_inform_info *info, struct ib_sa_no
 		assert_int_equal(be16toh(notice->trap_num), IB_SA_TRAP_GID_IN_SERVICE);
 		s->gid_byte = notice->data.gid_event.gid.raw[15];
 	}
+	if (status != 0)
+		fake_bump(&s->failures);
 	fake_bump(notice != NULL ? &s->notices : &s->calls);
 	return answer;
 }
@@ -639,13 +678,6 @@ static void report(u16 trap, u8 gid_byte)
 
 	ib_sa_pack_notice(&notice, mad.data);
 	mad_port_receive(t.port, &a);
-}
-
-static void port_event(enum ib_event_type type)
-{
-	struct ib_event event = { .device = &t.fake->ib, .event = type, .element.port_num = 1 };
-
-	ib_dispatch_event(&event);
 }
 
 static void register_inform_info__is_shared(void **state)
@@ -711,8 +743,11 @@ static void register_inform_info__subscribes_again(void **state)
 	port_event(IB_EVENT_PORT_ERR);
 	port_event(IB_EVENT_PORT_ACTIVE);
 	assert_true(fake_await(&s.calls, 4));
+	port_event(IB_EVENT_LID_CHANGE);
+	assert_true(fake_await(&s.calls, 5));
 	(void)ib_sa_unregister_inform_info(info);
 	assert_true(fake_await(&t.unsubscribed, 1));
+	assert_int_equal(fake_count(&s.failures), 0); /* one that was overtaken is none */
 }
 
 static void register_inform_info__subscribes_to_each_trap_again(void **state)
@@ -837,6 +872,41 @@ static void register_inform_info__hears_any_number_of_reports(void **state)
 	assert_true(fake_await(&t.unsubscribed, 1));
 }
 
+/* What the first notice has the callback below register. */
+static struct subscriber later;
+static struct ib_inform_info *later_info;
+
+static int inform_enlists(int status, struct ib_inform_info *info, struct ib_sa_notice *notice)
+{
+	if (notice != NULL && later_info == NULL)
+		later_info = subscribe(&later);
+	return inform_heard(status, info, notice);
+}
+
+/* A subscriber hears what happens after its registration, also if a notice had it register. */
+static void register_inform_info__hears_nothing_from_before(void **state)
+{
+	struct subscriber s = { .calls = 0 };
+	struct ib_inform_info *info =
+		ib_sa_register_inform_info(&t.client, &t.fake->ib, 1, IB_SA_TRAP_GID_IN_SERVICE, 0,
+					   inform_enlists, &s);
+
+	later = (struct subscriber){ .calls = 0 };
+	later_info = NULL;
+	assert_false(IS_ERR(info));
+	assert_true(fake_await(&s.calls, 1));
+	report(IB_SA_TRAP_GID_IN_SERVICE, 1);
+	assert_true(fake_await(&later.calls, 1));
+	report(IB_SA_TRAP_GID_IN_SERVICE, 2);
+	assert_true(fake_await(&s.notices, 2));
+	assert_true(fake_await(&later.notices, 1));
+	(void)ib_sa_unregister_inform_info(info);
+	(void)ib_sa_unregister_inform_info(later_info);
+	assert_true(fake_await(&t.unsubscribed, 1));
+	assert_int_equal(fake_count(&later.notices), 1);
+	assert_int_equal(later.gid_byte, 2);
+}
+
 static void unregister_inform_info__while_it_subscribes(void **state)
 {
 	struct subscriber s = { .calls = 0 };
@@ -856,6 +926,7 @@ int main(void)
 		SA_TEST(path_rec_get__answers),
 		SA_TEST(path_rec_get__refused),
 		SA_TEST(path_rec_get__times_out_after_retries),
+		SA_TEST(path_rec_get__asks_in_the_default_partition),
 		SA_TEST(cancel_query__ends_it_once),
 		SA_TEST(path_rec_get__judges_its_arguments),
 		SA_TEST(join_multicast__is_shared),
@@ -878,6 +949,7 @@ int main(void)
 		SA_TEST(register_inform_info__of_a_kept_port),
 		SA_TEST(register_inform_info__too_many_reports),
 		SA_TEST(register_inform_info__hears_any_number_of_reports),
+		SA_TEST(register_inform_info__hears_nothing_from_before),
 		SA_TEST(unregister_inform_info__while_it_subscribes),
 	};
 
