@@ -20,6 +20,8 @@ struct seen {
 	struct ib_mad mad;
 	struct ib_wc wc;
 	u32 order; /* of the last receive handler and the last end, as digits 1 and 2 */
+	int retries; /* of the latest send that ended */
+	int posts_again; /* sends that the handler posts anew */
 	bool keeps; /* what it receives is freed at the end of the test */
 	struct ib_mad_recv_wc *kept;
 };
@@ -33,7 +35,11 @@ static void on_sent(struct ib_mad_agent *agent, struct ib_mad_send_wc *wc)
 	seen->ended++;
 	seen->status = wc->status;
 	seen->order = seen->order * 10 + 2;
-	ib_free_send_mad(wc->send_buf);
+	seen->retries = wc->send_buf->retries;
+	if (seen->posts_again-- > 0)
+		assert_int_equal(ib_post_send_mad(wc->send_buf, NULL), 0);
+	else
+		ib_free_send_mad(wc->send_buf);
 }
 
 static void on_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *recv)
@@ -447,6 +453,7 @@ static void request__times_out_after_all_retries(void **state)
 
 	buf->timeout_ms = 100;
 	buf->retries = 3;
+	from.posts_again = 1;
 	assert_int_equal(ib_post_send_mad(buf, NULL), 0);
 	run_to(1399);
 	assert_int_equal(from.ended, 0);
@@ -454,6 +461,11 @@ static void request__times_out_after_all_retries(void **state)
 	run_to(1400);
 	assert_int_equal(from.ended, 1);
 	assert_int_equal(from.status, IB_WC_RESP_TIMEOUT_ERR);
+	assert_int_equal(from.retries, 3);
+	run_to(1800); /* posted again, it begins anew */
+	assert_int_equal(from.ended, 2);
+	assert_int_equal(from.retries, 3);
+	assert_int_equal(a.sent, 8);
 	ib_unregister_mad_agent(sender);
 }
 
