@@ -33,6 +33,7 @@ static struct consumer {
 	int count; /* atomic */
 	enum rdma_cm_event_type seen[SEEN];
 	int status[SEEN];
+	struct ib_ah_attr ah;	 /* of the latest event, if its id is of datagrams */
 	struct rdma_cm_id *last; /* whose event came last */
 	int answer;		 /* that the handler returns */
 	int (*call)(struct rdma_cm_id *id); /* made inside the handler; NULL: none */
@@ -46,6 +47,7 @@ static int consumer_handle(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	assert_true(at < SEEN);
 	consumer.seen[at] = event->event;
 	consumer.status[at] = event->status;
+	consumer.ah = event->param.ud.ah_attr;
 	consumer.last = id;
 	if (consumer.call != NULL)
 		consumer.called = consumer.call(id);
@@ -106,17 +108,28 @@ static struct rdma_cm_id *make(enum rdma_port_space ps)
 	return id;
 }
 
-/* As after resolving: bound to the adapter, with a path. */
-static void route(struct rdma_cm_id *id)
+/* As after resolving its address: bound to the adapter. */
+static void resolve(struct rdma_cm_id *id)
 {
 	struct sockaddr_in here = { .sin_family = AF_INET, .sin_port = htons(1) };
-	struct ib_sa_path_rec path = { .sgid = adapter->gids[0], .dgid = adapter->gids[1] };
 
 	memcpy(&id->route.addr.src_addr, &here, sizeof(here));
 	here.sin_port = htons(PORT);
 	memcpy(&id->route.addr.dst_addr, &here, sizeof(here));
 	cma_bind_device(cma_id(id), &adapter->ib, 1, &adapter->gids[0]);
 	assert_true(cma_move(cma_id(id), CMA_IDLE, CMA_ADDR_RESOLVED));
+}
+
+/* As after resolving all: with a path, too. */
+static void route(struct rdma_cm_id *id)
+{
+	struct ib_sa_path_rec path = { .sgid = adapter->gids[0],
+				       .dgid = adapter->gids[1],
+				       .flow_label = htobe32(0x12345),
+				       .traffic_class = 0x20,
+				       .hop_limit = 9 };
+
+	resolve(id);
 	assert_int_equal(rdma_set_ib_paths(id, &path, 1), 0);
 }
 
@@ -302,6 +315,39 @@ static void cma_ib_event__a_rep_may_wait(void **state)
 	assert_false(fake_cm_event(ib_of(id), &event));
 	assert_int_equal(consumer.seen[0], RDMA_CM_EVENT_CONNECT_RESPONSE);
 	assert_int_equal(fake_cm.calls[FAKE_MRA], 1);
+	rdma_destroy_id(id);
+}
+
+/* The vector that leads to a datagram peer is the path's. */
+static void cma_ib_event__tells_the_way_to_a_datagram_peer(void **state)
+{
+	struct rdma_cm_id *id = make_connecting(RDMA_PS_UDP);
+	struct ib_cm_event event = make_event(IB_CM_SIDR_REP_RECEIVED);
+	const struct ib_global_route *grh = &consumer.ah.grh;
+
+	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_int_equal(consumer.seen[consumer.count - 1], RDMA_CM_EVENT_ESTABLISHED);
+	assert_memory_equal(&grh->dgid, &adapter->gids[1], sizeof(grh->dgid));
+	assert_int_equal(grh->flow_label, 0x12345);
+	assert_int_equal(grh->traffic_class, 0x20);
+	assert_int_equal(grh->hop_limit, 9);
+	assert_int_equal(consumer.ah.port_num, 1);
+	rdma_destroy_id(id);
+}
+
+/* An id whose route cannot be asked for is as it was: RoCE has none for an address of AF_IB. */
+static void rdma_resolve_route__leaves_the_id_as_it_was(void **state)
+{
+	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	sa_family_t *family = &id->route.addr.src_addr.ss_family;
+
+	resolve(id);
+	*family = AF_IB;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(rdma_resolve_route(id, 1000), -ENODEV);
+	*family = AF_INET;
+	assert_int_equal(rdma_resolve_route(id, 1000), 0);
+	assert_int_equal(rdma_resolve_route(id, 1000), -EINVAL);
 	rdma_destroy_id(id);
 }
 
@@ -912,6 +958,8 @@ int main(void)
 		ADAPTER_TEST(cma_ib_event__tells_what_the_state_allows),
 		ADAPTER_TEST(cma_ib_event__tells_each_end_once),
 		ADAPTER_TEST(cma_ib_event__passes_on_the_status),
+		ADAPTER_TEST(cma_ib_event__tells_the_way_to_a_datagram_peer),
+		ADAPTER_TEST(rdma_resolve_route__leaves_the_id_as_it_was),
 		ADAPTER_TEST(cma_ib_event__a_rep_may_wait),
 		ADAPTER_TEST(rdma_destroy_qp__waits_for_the_cms_modification),
 		ADAPTER_TEST(rdma_connect__leaves_the_id_as_it_was),
