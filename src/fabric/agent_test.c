@@ -209,19 +209,64 @@ static void trap__the_next_one_is_told_too(void **state)
 	bed_end(&b);
 }
 
+/* The PortInfo of the manager's port, to be set again: without a state. */
+static void read_port_info(u8 d[MAD_SMP_DATA])
+{
+	memcpy(d,
+	       sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PORT_INFO, 0, NULL)->mad +
+		       MAD_DATA,
+	       MAD_SMP_DATA);
+	d[32] &= 0xf0;
+	d[33] &= 0x0f;
+}
+
+/* Software hears when a port's LID changes, and when their number does. */
+static void sma__a_change_of_lids_is_told(void **state)
+{
+	static const struct {
+		u8 at, bits;
+	} changes[] FIXED = { { 17, 64 } /* the LID */, { 34, 2 } /* the LMC */ };
+	u8 d[MAD_SMP_DATA];
+
+	(void)state;
+	star_up();
+	for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
+		read_port_info(d);
+		d[changes[i].at] = changes[i].bits;
+		b.changed_what = 0;
+		assert_int_equal(sm_status(sm_directed(&b, sm_port, &here, METHOD_SET,
+						       ATTR_PORT_INFO, 0, d)),
+				 0);
+		assert_int_equal(b.changed_what, FABRIC_CHANGED_LID);
+		assert_int_equal(b.changed_port, sm_port);
+	}
+	bed_end(&b);
+}
+
+/* A cable that is cut goes down at both ends, once; each counts it. */
+static void pma__a_cut_counts_at_both_ends(void **state)
+{
+	const struct fabric_port_counters *c;
+
+	(void)state;
+	star_up();
+	c = b.f->counters.port;
+	for (u32 i = 0; i < 2; i++)
+		assert_int_equal(fabric_link_set(b.f, bed_port(&b, 3, 1), false), 0);
+	assert_int_equal(c[bed_port(&b, 3, 1)].errors[FABRIC_ERR_LINK_DOWNED], 1);
+	assert_int_equal(c[bed_port(&b, 0, 3)].errors[FABRIC_ERR_LINK_DOWNED], 1);
+	assert_int_equal(c[bed_port(&b, 0, 2)].errors[FABRIC_ERR_LINK_DOWNED], 0);
+	bed_end(&b);
+}
+
 static void sma__wrong_mkey_is_refused_and_counted(void **state)
 {
 	u8 d[MAD_SMP_DATA];
 
 	(void)state;
 	star_up();
-	memcpy(d,
-	       sm_directed(&b, sm_port, &here, METHOD_GET, ATTR_PORT_INFO, 0, NULL)->mad +
-		       MAD_DATA,
-	       sizeof(d));
+	read_port_info(d);
 	wire_put64(d, 42);
-	d[32] &= 0xf0;
-	d[33] &= 0x0f;
 	d[34] = (u8)((d[34] & 0x3f) | 0x80); /* protect from reading */
 	assert_int_equal(
 		sm_status(sm_directed(&b, sm_port, &here, METHOD_SET, ATTR_PORT_INFO, 0, d)), 0);
@@ -648,6 +693,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(trap__link_down_is_told_until_it_is_repressed),
+		cmocka_unit_test(sma__a_change_of_lids_is_told),
+		cmocka_unit_test(pma__a_cut_counts_at_both_ends),
 		cmocka_unit_test(trap__errors_of_a_link_are_told_until_they_are_repressed),
 		cmocka_unit_test(trap__a_node_tells_what_has_changed_of_it),
 		cmocka_unit_test(trap__the_next_one_is_told_too),
