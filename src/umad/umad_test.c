@@ -173,6 +173,66 @@ static void umad_file_register__refuses_as_the_midlayer(void **state)
 	assert_int_equal(umad_file_register(fa, &attr), -EINVAL); /* is taken */
 }
 
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+static void umad_address_fill__has_each_field(void **state)
+{
+	struct ib_mad_agent agent = { .device = &a.fake->ib, .port_num = 1 };
+	struct ib_wc wc = { .wc_flags = IB_WC_GRH,
+			    .src_qp = 0x123456,
+			    .slid = 0x1234,
+			    .sl = 5,
+			    .dlid_path_bits = 3,
+			    .pkey_index = 2 };
+	struct ib_grh grh = { .version_tclass_flow = htobe32(6u << 28 | 0x25 << 20 | 0xabcde),
+			      .hop_limit = 9,
+			      .dgid = a.fake->gids[1],
+			      .sgid.raw = { [15] = 44 } };
+	struct ib_mad_recv_wc recv = { .wc = &wc, .recv_buf.grh = &grh, .mad_len = 256 };
+	struct ib_user_mad_hdr hdr;
+
+	umad_address_fill(&hdr, &agent, &recv);
+	assert_int_equal(be32toh(hdr.qpn), 0x123456);
+	assert_int_equal(be16toh(hdr.lid), 0x1234);
+	assert_int_equal(hdr.sl, 5);
+	assert_int_equal(hdr.path_bits, 3);
+	assert_int_equal(hdr.pkey_index, 2);
+	assert_int_equal(hdr.length, sizeof(hdr) + 256);
+	assert_int_equal(hdr.grh_present, 1);
+	assert_int_equal(hdr.gid_index, 1);
+	assert_int_equal(hdr.hop_limit, 9);
+	assert_int_equal(hdr.traffic_class, 0x25);
+	assert_int_equal(be32toh(hdr.flow_label), 0xabcde);
+	assert_int_equal(hdr.gid[15], 44);
+}
+
+/* A way that differs in anything from that of the MAD before is another one. */
+static void umad_address_same__looks_at_each_field(void **state)
+{
+	const struct ib_user_mad_hdr hdr = { .lid = htobe16(7), .grh_present = 1, .gid = { 1 } };
+	const struct ib_ah_attr one = umad_address_of(&hdr, 1);
+	struct ib_user_mad_hdr others[9];
+
+	for (u32 i = 0; i < ARRAY_LEN(others); i++)
+		others[i] = hdr;
+	others[0].lid = htobe16(8);
+	others[1].sl = 1;
+	others[2].path_bits = 1;
+	others[3].grh_present = 0;
+	others[4].gid[15] = 1;
+	others[5].flow_label = htobe32(1);
+	others[6].gid_index = 1;
+	others[7].hop_limit = 1;
+	others[8].traffic_class = 1;
+	for (u32 i = 0; i < ARRAY_LEN(others); i++) {
+		struct ib_ah_attr other = umad_address_of(&others[i], 1);
+
+		assert_true(umad_address_same(&other, &other));
+		assert_false(umad_address_same(&one, &other));
+		assert_false(umad_address_same(&other, &one));
+	}
+}
+
 /* ---- requests and answers -------------------------------------------------------------------- */
 
 static void umad_file_write__is_answered(void **state)
@@ -250,11 +310,14 @@ static void umad_file_write__refuses_a_double(void **state)
 
 	assert_int_equal(buffer_write(fa, &buf), 0);
 	assert_int_equal(buffer_write(fa, &buf), -EINVAL);
+	buf.mad.mad_hdr.mgmt_class = CLASS + 1; /* each class has transactions of its own */
+	assert_int_equal(buffer_write(fa, &buf), 0);
+	assert_int_equal(buffer_write(fa, &buf), -EINVAL);
 	buf.mad.mad_hdr.tid = htobe64(6);
 	assert_int_equal(buffer_write(fa, &buf), 0);
 	run_to(1200);
-	assert_int_equal(umad_file_read(fa, &buf, sizeof(buf)), sizeof(buf.hdr) + 24);
-	assert_int_equal(umad_file_read(fa, &buf, sizeof(buf)), sizeof(buf.hdr) + 24);
+	for (u32 i = 0; i < 3; i++)
+		assert_int_equal(umad_file_read(fa, &buf, sizeof(buf)), sizeof(buf.hdr) + 24);
 	buf = buffer_of(&a, client, CLASS, IB_MGMT_METHOD_GET, 5);
 	assert_int_equal(buffer_write(fa, &buf), 0);
 }
@@ -540,6 +603,8 @@ int main(void)
 		TEST(umad_file_open__knows_devices_and_ports),
 		TEST(umad_file_register__gives_numbers_from_0),
 		TEST(umad_file_register__refuses_as_the_midlayer),
+		TEST(umad_address_fill__has_each_field),
+		TEST(umad_address_same__looks_at_each_field),
 		TEST(umad_file_write__is_answered),
 		TEST(umad_file_write__comes_back_after_its_timeouts),
 		TEST(umad_file_write__negative_timeout_waits_for_ever),
