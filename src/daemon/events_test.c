@@ -11,6 +11,8 @@
 #include <cmocka.h>
 
 #include "daemon/daemon_priv.h"
+#include "daemon/fabric/fabricd.h"
+#include "daemon/service.h"
 
 enum { PROCESSES = 3, WAITING = 5 };
 
@@ -143,6 +145,57 @@ static void event_config__tells_every_process(void **state)
 	}
 }
 
+/* A process without room for more events: what is asked for on its behalf fails. */
+static void fill(int i)
+{
+	while (proc[i].waiting_count < DAEMON_EVENTS)
+		event_peer_gone(&proc[i], 1, 0);
+}
+
+/* What a process of a host has not been told yet of a port is one event, whatever it was. */
+static void event_fabric__gathers_what_changes_of_a_port(void **state)
+{
+	struct proc_host host = { .change_count = 0 };
+	struct proto_fabric_event msg;
+	u32 heard[3] = { 0 };
+
+	fill(0);
+	proc[0].host = &host;
+	event_fabric(&proc[0], 1, 2);
+	event_fabric(&proc[0], 2, 4);
+	event_fabric(&proc[0], 1, 8);
+	event_discard(&proc[0]);
+	while (recv(theirs[0], &msg, sizeof(msg), MSG_DONTWAIT) > 0)
+		;
+	event_flush(&proc[0]);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(recv(theirs[0], &msg, sizeof(msg), MSG_DONTWAIT), sizeof(msg));
+		assert_int_equal(msg.head.type, PROTO_EV_FABRIC);
+		assert_in_range(msg.port, 1, 2);
+		heard[msg.port] += msg.what;
+	}
+	assert_int_equal(heard[1], 2 | 8);
+	assert_int_equal(heard[2], 4);
+	assert_int_equal(recv(theirs[0], &msg, sizeof(msg), MSG_DONTWAIT), -1);
+	proc[0].host = NULL;
+}
+
+/* A pair that its other end cannot be told of is none, and may be tried again. */
+static void serve_connect__of_a_pair_that_cannot_be_told(void **state)
+{
+	union proto_request q = { .connect.slot = 7 };
+	struct message m = { .fds = { theirs[1] }, .fd_count = 1 };
+	struct request r = { .proc = &proc[1], .daemon = &d, .q = &q, .m = &m };
+
+	d.slots.owner[7] = proc[0].process;
+	fill(0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pair_service.rules[PROTO_OP(PROTO_CONNECT)].fn(&r), -ENOBUFS);
+		assert_int_equal(pairs_count(&d.pairs, proc[0].process), 0);
+		assert_int_equal(pairs_count(&d.pairs, proc[1].process), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -150,6 +203,8 @@ int main(void)
 		EACH(event_peer_gone__keeps_order_behind_what_waits),
 		EACH(event_peer_gone__withdraws_its_own_beginning_only),
 		EACH(event_config__tells_every_process),
+		EACH(event_fabric__gathers_what_changes_of_a_port),
+		EACH(serve_connect__of_a_pair_that_cannot_be_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
