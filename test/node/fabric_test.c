@@ -287,6 +287,13 @@ static void fabric__gmp_from_host_to_host(void **state)
 	gmp_make(&m, &a, TEST_GET, 2, 300);
 	guest_exchange(&a, &m, &back);
 	assert_int_equal(back.mad.mad[5], 0x0c);
+	m.has_grh = true; /* and from the address that it was asked at */
+	for (int i = 0; i < 32; i++)
+		m.grh[8 + i] = (u8)(i < 16 ? 1 : 2);
+	guest_exchange(&a, &m, &back);
+	assert_true(back.mad.has_grh);
+	assert_memory_equal(back.mad.grh + 8, m.grh + 24, 16);
+	assert_memory_equal(back.mad.grh + 24, m.grh + 8, 16);
 	agent.device = node_fabric_device(a.f->ca[0]);
 	assert_int_equal(node_agent_add(b.h.node, &agent, b.slot), -ENODEV);
 	agent.device = node_fabric_device(b.f->ca[0]);
