@@ -106,6 +106,34 @@ static void ca__is_listed_and_described(void **state)
 	umad_release_ca(&ca);
 }
 
+/* By name: all, or so many from the first on, behind which the others stay as they are. */
+static void ca__are_sorted_by_name(void **state)
+{
+	static const char *const want[][4] = { { "a", "b", "c", "d" },
+					       { "d", "c", "a", "b" },
+					       { "c", "d", "a", "b" },
+					       { "a", "c", "d", "b" },
+					       { "a", "b", "c", "d" },
+					       { "a", "b", "c", "d" } };
+
+	for (size_t size = 0; size < sizeof(want) / sizeof(*want); size++) {
+		struct umad_device_node d[] = { { .ca_name = "d" },
+						{ .ca_name = "c" },
+						{ .ca_name = "a" },
+						{ .ca_name = "b" } };
+		struct umad_device_node *list = d;
+
+		for (int i = 0; i < 3; i++)
+			d[i].next = &d[i + 1];
+		assert_int_equal(umad_sort_ca_device_list(&list, size), 0);
+		for (int i = 0; i < 4; i++, list = list->next) {
+			assert_non_null(list);
+			assert_string_equal(list->ca_name, want[size][i]);
+		}
+		assert_null(list);
+	}
+}
+
 /* The library chooses among InfiniBand's ports only. */
 static void ca__absent_ones_are_errors(void **state)
 {
@@ -328,6 +356,7 @@ int main(void)
 		cmocka_unit_test(buffer__fields_are_in_network_order),
 		cmocka_unit_test(strings__name_what_tools_show),
 		cmocka_unit_test(ca__is_listed_and_described),
+		cmocka_unit_test(ca__are_sorted_by_name),
 		cmocka_unit_test(ca__absent_ones_are_errors),
 		cmocka_unit_test(port__bad_numbers_are_errors),
 		cmocka_unit_test(agents__are_numbered_and_judged),
