@@ -403,6 +403,32 @@ static void sa__path_to_a_group(void **state)
 	}
 }
 
+/* There are as many groups as the switches' tables hold; the next one has the MLID of one that
+ * ends. */
+static void sa__as_many_groups_as_there_are_mlids(void **state)
+{
+	u32 a = rig_host(&r, 0), groups = 1; /* the broadcast group is there */
+	const struct fabric_mad *m;
+	u16 mlid = 0, status;
+	u8 w[200];
+
+	(void)state;
+	do {
+		group(w, 1, a, 1);
+		wire_put16(w + 12, (u16)++groups);
+		m = rig_ask(&r, a, SET, GROUPS, CREATE, w);
+		status = rig_status(m);
+		if (groups == 100)
+			mlid = wire_get16(m->mad + 56 + 36);
+	} while (status == 0);
+	assert_int_equal(status, 0x0100);
+	assert_int_equal(rig_report(sm).groups, groups - 1);
+	assert_true(groups > 100);
+	wire_put16(w + 12, 100);
+	assert_int_equal(rig_status(rig_ask(&r, a, REMOVE, GROUPS, JOIN, w)), 0);
+	assert_int_equal(group_create(2, a, 1), mlid);
+}
+
 static void sa__send_only_full_members(void **state)
 {
 	u32 a = rig_host(&r, 0), b = rig_host(&r, 7);
@@ -695,6 +721,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sa__states_of_a_member_end_one_by_one, begin, end),
 		cmocka_unit_test_setup_teardown(sa__groups_of_a_range_of_values, begin, end),
 		cmocka_unit_test_setup_teardown(sa__path_to_a_group, begin, end),
+		cmocka_unit_test_setup_teardown(sa__as_many_groups_as_there_are_mlids, begin, end),
 		cmocka_unit_test_setup_teardown(sa__send_only_full_members, begin, end),
 		cmocka_unit_test_setup_teardown(sa__broadcast_group, begin, end),
 		cmocka_unit_test_setup_teardown(sa__services, begin, end),
