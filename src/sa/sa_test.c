@@ -305,6 +305,28 @@ static void cancel_query__ends_it_once(void **state)
 	assert_int_equal(h.calls, 1);
 }
 
+static void cancel_query__ends_the_one_that_it_names(void **state)
+{
+	static const int order[] = { 1, 2, 0 };
+	struct heard h[3] = { { .calls = 0 } };
+	struct ib_sa_query *query[3];
+	int id[3], ended[3];
+
+	t.silent = true;
+	for (int i = 0; i < 3; i++)
+		id[i] = ask_path(&h[i], 60000, &query[i]);
+	for (int i = 0; i < 3; i++) {
+		ib_sa_cancel_query(id[order[i]], query[order[i]]);
+		do
+			ended[i] = fake_count(&h[0].calls) | fake_count(&h[1].calls) << 1 |
+				   fake_count(&h[2].calls) << 2;
+		while (__builtin_popcount((u32)ended[i]) <= i && usleep(1000) == 0);
+	}
+	assert_int_equal(ended[0], 1 << 1);
+	assert_int_equal(ended[1], 1 << 1 | 1 << 2);
+	assert_int_equal(ended[2], 7);
+}
+
 static void path_rec_get__judges_its_arguments(void **state)
 {
 	struct heard h = { .calls = 0 };
@@ -928,6 +950,7 @@ int main(void)
 		SA_TEST(path_rec_get__times_out_after_retries),
 		SA_TEST(path_rec_get__asks_in_the_default_partition),
 		SA_TEST(cancel_query__ends_it_once),
+		SA_TEST(cancel_query__ends_the_one_that_it_names),
 		SA_TEST(path_rec_get__judges_its_arguments),
 		SA_TEST(join_multicast__is_shared),
 		SA_TEST(join_multicast__leaves_states_one_by_one),
