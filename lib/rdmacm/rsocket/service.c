@@ -70,6 +70,16 @@ static void service_take_events(int fd)
 	service_put(&s->rs);
 }
 
+static u32 service_alive_count(void)
+{
+	u32 count;
+
+	lock_acquire(&service.lock);
+	count = service.alive_count;
+	lock_release(&service.lock);
+	return count;
+}
+
 /* The number at a place of the list; -1: behind its end. */
 static int service_alive_at(u32 i)
 {
@@ -82,14 +92,17 @@ static int service_alive_at(u32 i)
 	return fd;
 }
 
-/* Returns how many ms there are until the next one is due; -1: there is none. */
+/* Returns how many ms there are until the next one is due; -1: there is none. Any thread may
+ * shorten the list meanwhile: the last number takes the place of the one that leaves. The pass goes
+ * from the end to the beginning, so that a number that it has not seen moves to where it comes yet.
+ */
 static int service_keep_alive(void)
 {
 	u64 now = clock_now_ns(), next = UINT64_MAX;
-	int fd;
 
-	for (u32 i = 0; (fd = service_alive_at(i)) >= 0; i++) {
-		struct stream *s = service_get(fd);
+	for (u32 i = service_alive_count(); i-- > 0;) {
+		int fd = service_alive_at(i);
+		struct stream *s = fd < 0 ? NULL : service_get(fd);
 
 		if (s == NULL)
 			continue;
