@@ -1,5 +1,4 @@
 /* thread_test.c: what is told, and what begins later, where the system refuses threads. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,29 +12,12 @@
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/process_test.h"
+#include "base/pthread_test.h"
 #include "base/thread.h"
 #include "base/work.h"
 
-static bool refused; /* the system's answer to the next threads */
-static bool slow;    /* who begins a thread is late to know it */
 static u32 ran, wakes;
 static u64 now = NS_PER_S;
-
-/* In front of the C library's. */
-int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
-{
-	static int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-	int err;
-
-	if (refused)
-		return EAGAIN;
-	if (next == NULL)
-		*(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
-	err = next(thread, attr, fn, arg);
-	if (__atomic_exchange_n(&slow, false, __ATOMIC_RELAXED))
-		usleep(100000);
-	return err;
-}
 
 static u64 test_clock(void)
 {
@@ -85,7 +67,7 @@ static void thread_begin__says_each_kind_once(void **state)
 	char text[2048];
 	const char *vec;
 
-	refused = true;
+	pthread_refused = true;
 	hear(test_begin_three, NULL, text, sizeof(text));
 	vec = strstr(text, "test/vec1:");
 	assert_non_null(vec);
@@ -93,7 +75,7 @@ static void thread_begin__says_each_kind_once(void **state)
 	assert_non_null(strstr(text, "test/other: Resource temporarily unavailable"));
 	hear(test_begin_three, NULL, text, sizeof(text));
 	assert_string_equal(text, "");
-	refused = false;
+	pthread_refused = false;
 	assert_int_equal(thread_begin(&t), 0);
 	test_wait(before);
 	assert_int_equal(thread_begin(&t), 0); /* it is there: no second one */
@@ -119,9 +101,9 @@ static void thread_begin__names_the_address_space(void **state)
 	low = before;
 	low.rlim_cur = MIN((rlim_t)1 << 50, before.rlim_max);
 	assert_int_equal(setrlimit(RLIMIT_AS, &low), 0);
-	refused = true;
+	pthread_refused = true;
 	hear(test_begin_space, NULL, text, sizeof(text));
-	refused = false;
+	pthread_refused = false;
 	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
 	assert_non_null(strstr(text, "test/space: Resource temporarily unavailable (RLIMIT_AS "));
 }
@@ -139,7 +121,7 @@ static void thread_begin_later__asks_again(void **state)
 	char text[1024];
 
 	thread_on_waiting(test_wake);
-	refused = true;
+	pthread_refused = true;
 	hear(test_begin_late, NULL, text, sizeof(text));
 	assert_non_null(strstr(text, "test/late"));
 	assert_int_equal(wakes, woken + 1);
@@ -147,7 +129,7 @@ static void thread_begin_later__asks_again(void **state)
 	now += NS_PER_S;
 	thread_retry();
 	assert_int_equal(ran, before);
-	refused = false;
+	pthread_refused = false;
 	now += NS_PER_S;
 	thread_retry();
 	test_wait(before);
@@ -179,11 +161,11 @@ static void work_push__waits_for_a_thread(void **state)
 
 	work_queue_init(&queue, "test/queue", false);
 	work_init(&work, &queue, test_work);
-	refused = true;
+	pthread_refused = true;
 	hear(test_push, NULL, text, sizeof(text));
 	assert_non_null(strstr(text, "test/queue"));
 	assert_int_equal(ran, before);
-	refused = false;
+	pthread_refused = false;
 	assert_int_equal(work_queue_begin(&queue), 0);
 	test_wait(before);
 	assert_int_equal(thread_wait_ms(-1), -1);
@@ -191,7 +173,7 @@ static void work_push__waits_for_a_thread(void **state)
 
 static void *test_push_first(void *arg)
 {
-	__atomic_store_n(&slow, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&pthread_slow, true, __ATOMIC_RELAXED);
 	work_push(arg);
 	return NULL;
 }

@@ -1,7 +1,6 @@
 /* vector_test.c: handlers run on the vector's thread, one at a time, merged, and never after a
  * flush. */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -15,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/process_test.h"
+#include "base/pthread_test.h"
 #include "event/event.h"
 
 enum { MANY = 20000, WAIT_TURNS = 20000, WAIT_US = 500 };
@@ -30,21 +30,6 @@ struct test_item {
 	u32 unmasked; /* signals that the thread would take */
 	char name[16];
 };
-
-static bool slow; /* who begins a thread is late to know it */
-
-/* In front of the C library's. */
-int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
-{
-	int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-	int err;
-
-	*(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
-	err = next(thread, attr, fn, arg);
-	if (__atomic_exchange_n(&slow, false, __ATOMIC_RELAXED))
-		usleep(100000);
-	return err;
-}
 
 static u32 test_load(u32 *word)
 {
@@ -154,7 +139,7 @@ static void vector_item_queue__starts_the_thread_at_first_use(void **state)
 
 static void *test_queue_first(void *arg)
 {
-	__atomic_store_n(&slow, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&pthread_slow, true, __ATOMIC_RELAXED);
 	vector_item_queue(arg);
 	return NULL;
 }

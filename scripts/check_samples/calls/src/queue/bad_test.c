@@ -1,3 +1,5 @@
+#include "queue/bad_test.h"
+
 int test(void)
 {
 	printf("a test may print");
