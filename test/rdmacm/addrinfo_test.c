@@ -154,7 +154,7 @@ static struct rdma_cm_id *listen_at(enum rdma_port_space ps)
 
 static struct rdma_addrinfo *look_up(const struct rdma_cm_id *listener)
 {
-	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *res;
+	struct rdma_addrinfo hints = { .ai_port_space = listener->ps }, *res;
 	char port[8];
 
 	snprintf(port, sizeof(port), "%d",
@@ -182,6 +182,7 @@ static void add_route(struct rdma_addrinfo *res)
 			  .tclass = 0x60,
 			  .reversible_numpath = 0x81,
 			  .pkey = path->pkey,
+			  .qosclass_sl = htobe16(0x123),
 			  .mtu = (uint8_t)(2 << 6 | path->mtu),
 			  .rate = (uint8_t)(2 << 6 | path->rate),
 			  .packetlifetime = 2 << 6 | 15 },
@@ -201,6 +202,7 @@ static void rdma_create_ep__takes_the_route_of_the_answer(void **state)
 	assert_int_equal(id->route.num_paths, 1);
 	assert_int_equal(be32toh(id->route.path_rec->flow_label), 0x12345);
 	assert_int_equal(id->route.path_rec->traffic_class, 0x60);
+	assert_int_equal(id->route.path_rec->sl, 3);
 	assert_int_equal(id->route.path_rec->packet_life_time, 15);
 	rdma_destroy_ep(id);
 	res->ai_route_len = sizeof(struct ibv_path_data); /* no path that is for all */
@@ -244,6 +246,25 @@ static void rdma_create_ep__sends_the_data_of_the_answer(void **state)
 	assert_int_equal(rdma_create_ep(&id, res, NULL, NULL), 0);
 	param.private_data_len = sizeof(mine);
 	fails(rdma_connect(id, &param), EINVAL); /* 57 bytes together */
+	rdma_destroy_ep(id);
+	rdma_freeaddrinfo(res);
+	rdma_destroy_id(listener);
+}
+
+/* A call that waits says the status of a datagram answer, as its event would. */
+static void rdma_connect__fails_where_a_datagram_service_refuses(void **state)
+{
+	struct rdma_cm_id *listener = listen_at(RDMA_PS_UDP), *id;
+	struct rdma_addrinfo *res = look_up(listener);
+	struct rdma_conn_param param = { .private_data = "mine", .private_data_len = 5 };
+	char request[56];
+	pthread_t thread;
+
+	assert_int_equal(rdma_create_ep(&id, res, NULL, NULL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, refuse, request), 0);
+	fails(rdma_connect(id, &param), 2); /* IB_SIDR_REJECT */
+	pthread_join(thread, NULL);
+	assert_string_equal(request, "mine");
 	rdma_destroy_ep(id);
 	rdma_freeaddrinfo(res);
 	rdma_destroy_id(listener);
@@ -312,6 +333,8 @@ int main(void)
 						begin, end),
 		cmocka_unit_test_setup_teardown(rdma_create_ep__sends_the_data_of_the_answer, begin,
 						end),
+		cmocka_unit_test_setup_teardown(
+			rdma_connect__fails_where_a_datagram_service_refuses, begin, end),
 		cmocka_unit_test(rdma_create_ep__takes_the_type_of_the_answer),
 		cmocka_unit_test(rdma_create_ep__says_why_it_fails),
 		cmocka_unit_test(rdma_event_str__names_every_event),

@@ -431,6 +431,12 @@ static void rdma_create_ep__takes_a_shared_receive_queue(void **state)
 	assert_ptr_equal(id->qp->srq, id->srq);
 	assert_int_equal(ibv_query_qp(id->qp, &attr, IBV_QP_CAP, &said), 0);
 	assert_ptr_equal(said.srq, id->srq);
+	/* the library's completion queues go with the last that uses them */
+	rdma_destroy_qp(id);
+	assert_non_null(id->recv_cq);
+	rdma_destroy_srq(id);
+	assert_null(id->recv_cq);
+	assert_null(id->send_cq);
 	rdma_destroy_ep(id);
 	rdma_freeaddrinfo(res);
 }
