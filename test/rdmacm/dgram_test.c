@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rdma/rsocket.h>
@@ -308,6 +309,36 @@ static void dgram__closing_ends_a_wait(void **state)
 	fails((int)rrecv(fd, got, sizeof(got), 0), EBADF);
 	pthread_join(thread, NULL);
 	fails((int)rrecv(fd, got, sizeof(got), 0), EBADF);
+}
+
+static void *receives(void *argument)
+{
+	char got[8];
+
+	return (void *)rrecv(*(int *)argument, got, sizeof(got), 0);
+}
+
+static void dgram__shutting_down_ends_a_wait(void **state)
+{
+	struct timespec limit;
+	struct pair p;
+	pthread_t thread;
+	bool late;
+	void *got;
+
+	make_pair(&p);
+	assert_int_equal(rconnect(p.b, (struct sockaddr *)&p.a_name, sizeof(p.a_name)), 0);
+	assert_int_equal(pthread_create(&thread, NULL, receives, &p.b), 0);
+	usleep(100000);
+	assert_int_equal(rshutdown(p.b, SHUT_RD), 0);
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += EVENT_MS / 1000;
+	late = pthread_timedjoin_np(thread, &got, &limit) != 0;
+	if (late && sent(p.a, "late", 4, &p.b_name) == 4)
+		pthread_join(thread, &got);
+	assert_false(late);
+	assert_int_equal((intptr_t)got, 0);
+	end_pair(&p);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -743,6 +774,7 @@ int main(void)
 		cmocka_unit_test(dgram__what_nobody_takes_is_lost_and_no_more),
 		cmocka_unit_test(dgram__wakes_a_thread_that_waits),
 		cmocka_unit_test(dgram__closing_ends_a_wait),
+		cmocka_unit_test(dgram__shutting_down_ends_a_wait),
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(dgram__a_child_begins_anew),
 #endif

@@ -126,6 +126,10 @@ static void repoll_wait__edge_in(void **state)
 	assert_int_equal(one(set, p.client, SOON_MS), 0);
 	say(p.server, "c");
 	assert_int_equal(one(set, p.client, WAIT_MS), EPOLLIN);
+	/* what holds is told again after a change of what the set waits for */
+	control(set, EPOLL_CTL_MOD, p.client, EPOLLIN | EPOLLET);
+	assert_int_equal(one(set, p.client, WAIT_MS), EPOLLIN);
+	assert_int_equal(one(set, p.client, SOON_MS), 0);
 	assert_int_equal(rclose(p.server), 0); /* an end is an edge, too */
 	assert_int_equal(one(set, p.client, WAIT_MS), EPOLLIN);
 	assert_int_equal(one(set, p.client, SOON_MS), 0);
