@@ -369,7 +369,7 @@ static void limit__counts_ordinary_buffers(void **state)
 
 /* ---- rendezvous ---- */
 
-static void rndv_of(u32 length)
+static void rndv_of(u32 length, u32 header)
 {
 	struct tm_got got;
 	u8 *fin = bed.net.side[0].memory;
@@ -378,7 +378,7 @@ static void rndv_of(u32 length)
 	memset(fin, 0, TM_REQUEST);
 	tm_add(&bed, 1, 5, ALL, 0, length + 4, -1);
 	tm_expect_op(&bed, IBV_WC_TM_ADD, 0);
-	tm_rndv(&bed, 5, length, 11);
+	tm_rndv(&bed, 5, length, header);
 	tm_run(&bed);
 	got = tm_expect(&bed, IBV_WC_TM_RECV, 1, MATCH);
 	assert_true(got.tag == 5 && got.priv == 99);
@@ -400,7 +400,8 @@ static void rndv_sizes(enum tm_path path)
 
 	tm_open(&bed, path);
 	for (u32 i = 0; i < ARRAY_LEN(sizes); i++)
-		rndv_of(sizes[i]);
+		rndv_of(sizes[i], 11);
+	rndv_of(100, IBT_TM_MAX_RNDV_HDR - TM_REQUEST);
 	tm_close(&bed);
 }
 
