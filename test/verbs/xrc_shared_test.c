@@ -281,6 +281,13 @@ static void one_sided__right_that_the_target_does_not_give(void **state)
 	request(IBV_WR_RDMA_WRITE, x.b.number, 64, &x.b, 0, IBV_WC_REM_ACCESS_ERR);
 }
 
+static void one_sided__atomics_that_the_target_does_not_give(void **state)
+{
+	join(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE, RNR_TIMER);
+	request(IBV_WR_RDMA_WRITE, x.b.number, 64, &x.b, 0, IBV_WC_SUCCESS);
+	request(IBV_WR_ATOMIC_FETCH_AND_ADD, x.b.number, 8, &x.b, 0, IBV_WC_REM_ACCESS_ERR);
+}
+
 /* READs behind each other, and a SEND behind them. */
 static void read__several_in_flight(void **state)
 {
@@ -630,6 +637,7 @@ int main(int argc, char **argv)
 		TEST(one_sided__in_the_memory_of_the_srqs_process),
 		TEST(one_sided__key_of_the_targets_process),
 		TEST(one_sided__right_that_the_target_does_not_give),
+		TEST(one_sided__atomics_that_the_target_does_not_give),
 		TEST(read__several_in_flight),
 		TEST(send__waits_for_a_receive),
 		TEST(send__without_a_receive),

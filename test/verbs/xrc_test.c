@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "pair.h"
@@ -510,6 +511,25 @@ static void domain__of_a_file(void **state)
 	NULL_WITH(xrc_domain(ctx, fd, O_CREAT), EBADF);
 }
 
+/* Of two file systems, whose roots have it. */
+static void domain__of_files_with_one_inode_number(void **state)
+{
+	int proc = open("/proc", O_RDONLY), sys = open("/sys", O_RDONLY);
+	struct ibv_xrcd *xrcd;
+	struct stat a, b;
+
+	assert_int_equal(fstat(proc, &a), 0);
+	assert_int_equal(fstat(sys, &b), 0);
+	if (a.st_ino == b.st_ino && a.st_dev != b.st_dev) {
+		xrcd = xrc_domain(ctx, proc, O_CREAT);
+		assert_non_null(xrcd);
+		NULL_WITH(xrc_domain(ctx, sys, 0), EAGAIN);
+		assert_int_equal(ibv_close_xrcd(xrcd), 0);
+	}
+	close(proc);
+	close(sys);
+}
+
 static void domain__shares_srqs_by_its_file(void **state)
 {
 	int fd = memfd_create("xrc", 0);
@@ -721,6 +741,7 @@ int main(void)
 		XRC_TEST(wr__names_the_srq),
 		XRC_TEST(wr__operations_of_each_type),
 		XRC_TEST(domain__of_a_file),
+		XRC_TEST(domain__of_files_with_one_inode_number),
 		XRC_TEST(domain__shares_srqs_by_its_file),
 		XRC_TEST(domain__bad_attributes),
 		XRC_TEST(srq__bad_attributes),
