@@ -218,6 +218,10 @@ static void states__an_error_flushes_both_queues(void **state)
 	raw_frame(frame, 1, 1);
 	raw_send_bytes(&b, frame, sizeof(frame));
 	assert_int_equal(raw_sent(&b), IBV_WC_WR_FLUSH_ERR);
+	raw_post_recv(&b, 5, RAW_ROOM);
+	assert_true(raw_poll(b.cq, &wc));
+	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(wc.wr_id, 5);
 }
 
 /* ---- frames ---- */
