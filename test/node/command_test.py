@@ -772,6 +772,8 @@ class Case(unittest.TestCase):
         self.assertEqual(self.ports("leaf1")[2]["state"], "INIT")
         self.fabric("error", "leaf1:1", "symbol", "7")
         self.assertEqual(self.ports("leaf1")[1]["symbol"], 7)
+        self.fabric("error", "h1:1", "symbol", "2")  # the other end of that cable
+        self.assertIn("\\n9 errors", self.fabric("show", "--dot"))
         self.assertIn("a counter is symbol", self.fabric("error", "leaf1:1", "bad", "7", code=2))
         for words in ("fail", "leaf1:1"), ("reboot", "h1:1"):
             self.assertIn("without a port", self.fabric(*words, code=2))

@@ -201,6 +201,10 @@ class Case(unittest.TestCase):
         for key, rows in (("Down", "2-4"), ("NPage", "4-6"), ("Down", "4-6"), ("Up", "3-5"), ("Home", "1-3"), ("End", "4-6"), ("PPage", "1-3")):
             self.keys(key)
             self.sees(f"rows {rows} of 6")
+        self.keys("Down")
+        self.sees("rows 2-4 of 6")
+        self.keys("1")  # a view begins with its first row
+        self.sees("rows 1-3 of 6")
 
     def test_no_colours_on_demand(self):
         self.attach()
