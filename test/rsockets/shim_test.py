@@ -252,6 +252,14 @@ class Options(Shim):
         self.assertRaises(BlockingIOError, a.recv, 1)
         self.assertGreater(time.monotonic() - begin, 0.15)
 
+    def test_timeouts_below_a_millisecond(self):
+        a, b = self.pair()
+        a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 500))
+        late = threading.Timer(10, b.sendall, (b"x",))
+        late.start()
+        self.assertRaises(BlockingIOError, a.recv, 1)
+        late.cancel()
+
     def full(self, s):
         """Sends without anybody who receives until the limit ends a call, and once more."""
         s.setblocking(True)
