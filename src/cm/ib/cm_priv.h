@@ -167,6 +167,7 @@ struct cm {
 	u32 next_service GUARDED_BY(lock);
 	u32 next_tid GUARDED_BY(lock);
 	u32 backlog GUARDED_BY(lock); /* requests that no handler has seen */
+	u32 backlog_max FIXED;
 	/* Orphans whose DREQ or timewait has not ended, the oldest first. It gives way to one more
 	 * than orphans_max: the peer has been told already. */
 	struct list_head orphans GUARDED_BY(lock);

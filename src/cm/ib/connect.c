@@ -369,7 +369,7 @@ static void cm_req_from_stranger(struct cm *cm, const struct cm_received *r) REQ
 		cm_reject_stranger(cm, r->dev, r->a, r->msg, reason, NULL, 0);
 		return;
 	}
-	if (cm->backlog >= CM_BACKLOG_MAX) {
+	if (cm->backlog >= cm->backlog_max) {
 		cm_tally(cm, CM_DROP_BACKLOG); /* it comes again */
 		return;
 	}

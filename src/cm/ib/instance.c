@@ -88,6 +88,7 @@ struct cm *cm_create(struct work_queue *queue, u32 seed) NO_THREAD_SAFETY /* nob
 	list_init(&cm->outbox);
 	list_init(&cm->changed);
 	list_init(&cm->orphans);
+	cm->backlog_max = CM_BACKLOG_MAX;
 	cm->orphans_max = CM_ORPHANS_MAX;
 	timer_set_init(&cm->timers);
 	work_init(&cm->work, queue, cm_run);

@@ -208,7 +208,7 @@ void cm_receive_sidr_req(struct cm *cm, const struct cm_received *r)
 		cm_sidr_refuse_stranger(cm, r, IB_SIDR_UNSUPPORTED);
 		return;
 	}
-	if (cm->backlog >= CM_BACKLOG_MAX) {
+	if (cm->backlog >= cm->backlog_max) {
 		cm_tally(cm, CM_DROP_BACKLOG);
 		return;
 	}
