@@ -6,6 +6,7 @@
  *   conn_will.c    what a host sends in the name of a process that has died
  *   conn_model.c   the specification's states: which call and which event each one allows
  *   conn_call.c    the calls of the CM, their parameters drawn by lot
+ *   conn_again.c   numbers that had another owner, limits that are used up
  *   conn_user.c    consumers: which call they make, and when
  *   conn_judge.c   events: is this one due?
  *   conn_said.c    messages: do they say what the other end has said?
@@ -23,6 +24,7 @@ enum {
 	CONN_SIDES = 4096,
 	CONN_PROCESSES = 80,
 	CONN_SERVICES = 3,
+	CONN_NUMBERS = 128, /* communication IDs of a process that are used again and again */
 	CONN_STATES = IB_CM_SIDR_REQ_RCVD + 1,
 	CONN_EVENTS = IB_CM_SIDR_REP_RECEIVED + 1,
 };
@@ -69,6 +71,10 @@ struct conn_plan {
 	u32 chaos_ns; /* mean time between cuts, deaths and listeners that go; 0: none */
 	bool cuts, kills, gaps; /* gaps: listeners go and come */
 	bool unplugs;		/* devices go, and their consumers are left */
+	u32 numbers;	   /* communication IDs that are used again; 0: none */
+	bool same_slot;	   /* a process takes the slot of the dead one before it */
+	u32 backlog, orphans; /* limits of the CM; 0: its own */
+	u32 again_percent; /* of ended connections that are made anew, with the same two numbers */
 	bool answers; /* a host executes the wills of its processes, and answers for the dead */
 	/* no request may time out: everything arrives sooner or later, and consumers answer */
 	bool fair;
@@ -83,11 +89,13 @@ struct conn_process {
 	struct work_queue queue;
 	struct cm *cm;
 	struct conn_node *node;
+	u32 number; /* among all processes, from 1 */
 	u32 slot;
 	bool dead, dying; /* dying: as soon as its handler returns */
 	bool unplugged;	  /* its device has gone; its consumers still have their ids */
 	bool running;	  /* its queue's thread is in a work */
 	u64 run_ns;	  /* of its next look; SIM_NEVER: none planned */
+	u32 refused;	  /* requests that found the backlog full */
 	u32 listens;	  /* calls of ops->listen that are on */
 	struct conn_will *wills; /* by slot */
 	u32 will_count;
@@ -98,6 +106,8 @@ struct conn_node {
 	union ib_gid gid;
 	struct conn_process *live; /* NULL: none */
 	u32 next_qpn, highest_qpn;
+	u64 rests_ns[CONN_NUMBERS]; /* until then no id gets the number; 0: none has had it */
+	u32 fresh; /* numbers behind those */
 	/* when a service had no listener last; SIM_NEVER: it has none now */
 	u64 absent_ns[CONN_SERVICES];
 };
@@ -109,6 +119,8 @@ struct conn_attempt {
 	struct conn_side *first, *second; /* second: of two peers */
 	struct conn_node *from, *to;
 	u32 service;
+	const struct conn_attempt *before; /* between the same two, and it has ended */
+	const struct conn_side *passive; /* the last that has answered; NULL: none */
 	u64 since;
 	u32 made; /* passive sides that were established */
 };
@@ -135,6 +147,7 @@ struct conn_side {
 	bool waits; /* does nothing before its peer, or time, lets it */
 	bool reused; /* its id or queue pair number has served another request before */
 	bool keeps, notified;
+	u32 destroyed_at; /* among all that were */
 	bool destroyed, killed, rejected; /* rejected: by its consumer */
 	bool established, left, failed;
 	struct ib_sa_path_rec path;
@@ -160,9 +173,10 @@ struct conn {
 	struct conn_process *processes[CONN_PROCESSES];
 	struct conn_attempt attempts[CONN_ATTEMPTS];
 	struct conn_side *sides[CONN_SIDES];
-	u32 process_count, attempt_count, side_count;
+	u32 process_count, attempt_count, side_count, destroyed;
 	u64 cut_ns[CONN_NODES][CONN_NODES]; /* nothing gets through until then */
 	u32 flying;
+	struct conn_side *caller; /* its consumer is in a call of the CM */
 	bool quiet;
 };
 extern struct conn conn;
@@ -171,6 +185,9 @@ extern struct conn conn;
 struct conn_coverage {
 	u64 killed[CONN_STATES], destroyed[CONN_STATES], events[CONN_EVENTS];
 	u64 calls[CONN_CALLS], refused, late, stale, connections, peers, wills;
+	/* owners of a number after the first, MADs for the one before, requests dropped, orphans
+	 * that gave way, connections made anew */
+	u64 renumbered, belated, full, evicted, again;
 };
 extern struct conn_coverage conn_seen;
 
@@ -185,6 +202,8 @@ void conn_wake(struct conn_process *p);
 void conn_sleep(struct conn_process *p, u64 ns);
 /* Now and then the process dies in the middle of an exchange. */
 void conn_strike(struct conn_process *p);
+/* A listener of the node goes, and comes again. */
+void conn_gap(struct conn_node *n);
 /* No process dies any more, and every node has one. */
 void conn_clear_up(void);
 
@@ -212,8 +231,9 @@ const char *conn_attr_name(u32 attr);
 /* ---- conn_air.c ---- */
 
 extern const struct cm_device_ops conn_ops;
-/* One MAD sets out along the route; it is lost, or comes once or twice. */
-void conn_air_launch(struct conn_node *from, const struct cm_route *route, const u8 *mad);
+/* One MAD sets out along the route; it is lost, or comes once or twice. by: whose it is. */
+void conn_air_launch(struct conn_node *from, const struct cm_route *route, struct conn_side *by,
+		     const u8 *mad);
 
 /* ---- conn_will.c ---- */
 
@@ -222,6 +242,28 @@ void conn_will_set(struct cm_device *dev, u32 slot, const struct cm_route *route
 u32 conn_will_count(const struct conn_process *p);
 /* The process has died, and its host lives. */
 void conn_will_execute(struct conn_process *p);
+
+/* ---- conn_again.c ---- */
+
+void conn_again_draw(struct conn_plan *p, u64 seed);
+/* Gives the limits to the process' CM. */
+void conn_again_limit(struct conn_process *p);
+/* The process' CM is about to give an id its number. */
+void conn_number_draw(struct conn_process *p);
+/* The side has its number. */
+void conn_number_begin(struct conn_side *s);
+/* A MAD names the number, or its owner has gone: it rests, or longer if a will may name it. */
+void conn_number_rest(struct conn_node *n, u32 local_id, bool willed);
+struct conn_limits {
+	u32 backlog, ids;
+	u64 full;
+};
+struct conn_limits conn_limits_read(struct conn_process *p);
+/* A MAD has come, and was answered by so many. asks: it is a request for a listener. */
+void conn_limits_judge(struct conn_process *p, const struct conn_limits *before, bool asks,
+		       u32 answers);
+/* Destroys the id of the side. */
+void conn_again_destroy(struct conn_side *s, struct ib_cm_id *id);
 
 /* ---- conn_model.c ---- */
 

@@ -22,11 +22,15 @@ enum {
 
 struct conn_mad {
 	struct conn_node *from, *to;
+	struct conn_side *by;	/* NULL: its sender has no id for it */
+	struct conn_side *meant; /* for whom; NULL: nobody, or not known */
 	u8 mad[CM_MAD_BYTES];
 };
 
 /* MADs that the instance has sent since it began to receive one. */
 static u32 conn_sent_meanwhile;
+/* The MAD that it receives; NULL: none. */
+static const struct conn_mad *conn_receiving;
 
 static u32 mad_u32(const u8 *mad, u32 at)
 {
@@ -87,7 +91,8 @@ static u32 side_limit(const struct conn_side *s, u32 attr)
 	}
 }
 
-static void air_count_sent(struct conn_process *p, const u8 *mad)
+/* Returns whose MAD it is; NULL: nobody's. */
+static struct conn_side *air_count_sent(struct conn_process *p, const u8 *mad)
 {
 	u32 attr = mad_attr(mad);
 	struct conn_side *s = conn_side_find(p, mad_u32(mad, AT_LOCAL));
@@ -95,12 +100,16 @@ static void air_count_sent(struct conn_process *p, const u8 *mad)
 	sim_check(attr >= CM_REQ && attr < CM_ATTR_END, "n%u sends attribute %#x", p->node->id,
 		  attr);
 	conn_sent_meanwhile++;
-	if (s == NULL || attr == CM_SIDR_REP)
-		return;
+	if (attr == CM_SIDR_REP) /* it does not name its sender */
+		return conn.caller;
+	if (s == NULL)
+		return NULL;
 	++*side_count(s->sent, attr);
 	s->sent_ns = world.now;
+	conn_number_rest(p->node, s->local_id, false);
 	sim_check(*side_count(s->sent, attr) <= side_limit(s, attr), "side %u sends its %uth %s",
 		  s->index, *side_count(s->sent, attr), conn_attr_name(attr));
+	return s;
 }
 
 /* MADs that may leave at once because of one that has come: a REQ of a stale connection is refused,
@@ -167,6 +176,45 @@ static struct cm_route air_route_to(const struct conn_node *n)
 	};
 }
 
+/* What an end knows. */
+struct conn_hearing {
+	enum ib_cm_state state;
+	u32 pending;
+};
+
+static struct conn_hearing air_hearing(const struct conn_side *s)
+{
+	return s == NULL ? (struct conn_hearing){ 0 }
+			 : (struct conn_hearing){ s->id->state, conn_pending(s) };
+}
+
+/* Who has the number now that had another owner when the MAD left; NULL: nobody. */
+static struct conn_side *air_heir(const struct conn_process *p, const struct conn_mad *m)
+{
+	u32 receiver = mad_receiver(m->mad);
+	struct conn_side *s = receiver != 0 && m->meant != NULL ? conn_side_find(p, receiver)
+								: NULL;
+
+	return s != NULL && s != m->meant && s->id != NULL &&
+			       m->meant->local_id == receiver
+		       ? s
+		       : NULL;
+}
+
+/* The number's owner hears nothing of what was for the one before. */
+static void air_judge_heir(const struct conn_side *s, const struct conn_mad *m,
+			   const struct conn_hearing *before)
+{
+	struct conn_hearing now = air_hearing(s);
+
+	if (s == NULL)
+		return;
+	conn_seen.belated++;
+	sim_check(now.state == before->state && now.pending == before->pending,
+		  "side %u hears a %s that was for side %u", s->index,
+		  conn_attr_name(mad_attr(m->mad)), m->meant->index);
+}
+
 static void air_receive(struct conn_process *p, const struct conn_mad *m)
 {
 	u32 attr = mad_attr(m->mad);
@@ -176,23 +224,40 @@ static void air_receive(struct conn_process *p, const struct conn_mad *m)
 				.mad = m->mad,
 				.length = CM_MAD_BYTES };
 
+	bool asks = attr == CM_REQ || attr == CM_SIDR_REQ;
+	struct conn_limits before = conn_limits_read(p);
+	struct conn_side *heir = air_heir(p, m);
+	struct conn_hearing heard = air_hearing(heir);
+
 	air_count_came(p, m->mad);
 	conn_sent_meanwhile = 0;
+	conn_receiving = m;
+	if (asks)
+		conn_number_draw(p);
 	cm_receive(&p->dev, &a);
+	conn_receiving = NULL;
+	air_judge_heir(heir, m, &heard);
+	conn_limits_judge(p, &before, asks, conn_sent_meanwhile);
+	if (asks && conn.plan.gaps && conn.plan.backlog != 0 && !conn.quiet &&
+	    rng_permille(RNG, 20))
+		conn_gap(p->node);
 	sim_check(conn_sent_meanwhile <= air_answers(attr), "n%u answers a %s with %u MADs",
 		  p->node->id, conn_attr_name(attr), conn_sent_meanwhile);
 	conn_wake(p);
 }
 
-static void air_fly(struct conn_node *from, struct conn_node *to, const u8 *mad);
+static void air_fly(struct conn_node *from, struct conn_node *to, struct conn_side *by,
+		    const u8 *mad);
 
 /* Nobody is there any more, but the host says so. */
 static void air_answer_for_gone(const struct conn_mad *m)
 {
 	u8 answer[CM_MAD_BYTES];
 
+	conn_receiving = m;
 	if (conn.plan.answers && msg_answer_for_gone(m->mad, answer))
-		air_fly(m->to, m->from, answer);
+		air_fly(m->to, m->from, NULL, answer);
+	conn_receiving = NULL;
 }
 
 static void air_arrive(void *arg, u64 n)
@@ -218,7 +283,8 @@ static void air_arrive(void *arg, u64 n)
 	free(m);
 }
 
-static void air_fly(struct conn_node *from, struct conn_node *to, const u8 *mad)
+static void air_fly(struct conn_node *from, struct conn_node *to, struct conn_side *by,
+		    const u8 *mad)
 {
 	struct conn_mad *m = malloc(sizeof(*m));
 
@@ -226,6 +292,8 @@ static void air_fly(struct conn_node *from, struct conn_node *to, const u8 *mad)
 		abort();
 	m->from = from;
 	m->to = to;
+	m->by = by;
+	m->meant = by != NULL ? by->peer : conn_receiving != NULL ? conn_receiving->by : NULL;
 	memcpy(m->mad, mad, CM_MAD_BYTES);
 	conn.flying++;
 	world_at(world.now + conn.plan.delay_ns + rng_range(RNG, 0, conn.plan.jitter_ns),
@@ -242,7 +310,8 @@ static struct conn_node *air_node_of(const union ib_gid *gid)
 	return NULL;
 }
 
-void conn_air_launch(struct conn_node *from, const struct cm_route *route, const u8 *mad)
+void conn_air_launch(struct conn_node *from, const struct cm_route *route, struct conn_side *by,
+		     const u8 *mad)
 {
 	struct conn_node *to = air_node_of(&route->ah.grh.dgid);
 	bool lost;
@@ -255,9 +324,9 @@ void conn_air_launch(struct conn_node *from, const struct cm_route *route, const
 		   mad_u32(mad, AT_REMOTE), to->id);
 	if (lost)
 		return;
-	air_fly(from, to, mad);
+	air_fly(from, to, by, mad);
 	if (rng_permille(RNG, conn.plan.duplicate))
-		air_fly(from, to, mad);
+		air_fly(from, to, by, mad);
 }
 
 static void air_send(struct cm_device *dev, const struct cm_route *route, const u8 *mad)
@@ -267,8 +336,7 @@ static void air_send(struct cm_device *dev, const struct cm_route *route, const 
 	if (p->dead || p->dying)
 		return;
 	sim_check(!p->unplugged, "n%u sends by a device that has gone", p->node->id);
-	air_count_sent(p, mad);
-	conn_air_launch(p->node, route, mad);
+	conn_air_launch(p->node, route, air_count_sent(p, mad), mad);
 }
 
 static int air_find_gid(struct cm_device *dev, const union ib_gid *gid, u8 *port, u16 *index)

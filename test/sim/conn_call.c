@@ -79,9 +79,11 @@ struct conn_side *conn_side_find(const struct conn_process *p, u32 local_id)
 
 void conn_side_open(struct conn_side *s)
 {
+	conn_number_draw(s->process);
 	s->id = ib_create_cm_id(&s->process->ib, conn_handler, s);
 	sim_check(!IS_ERR(s->id), "n%u: no id", s->process->node->id);
 	s->local_id = be32toh(s->id->local_id);
+	conn_number_begin(s);
 }
 
 static u32 side_qpn(struct conn_side *s)
@@ -179,10 +181,37 @@ static int do_req(struct conn_side *s, const u8 *text, u8 length)
 	return ib_send_cm_req(s->id, &s->req);
 }
 
+/* The side of the last connection that is made anew by this one, and whose queue pair is free. */
+static const struct conn_side *side_before(const struct conn_side *s)
+{
+	const struct conn_attempt *before = s->attempt->before;
+	const struct conn_side *p = before != NULL ? before->passive : NULL;
+
+	return p != NULL && p->process == s->process && p->rep.qp_num != 0 &&
+			       (p->id == NULL || p->state == IB_CM_IDLE)
+		       ? p
+		       : NULL;
+}
+
+/* A connection that is made anew may have both its queue pairs again. */
+static u32 side_passive_qpn(struct conn_side *s)
+{
+	const struct conn_side *before = side_before(s);
+
+	s->attempt->passive = s;
+	if (s->req.qp_num != 0) /* of two peers */
+		return s->req.qp_num;
+	if (before == NULL || !rng_percent(RNG, 70))
+		return side_qpn(s);
+	s->reused = true;
+	conn_seen.again++;
+	return before->rep.qp_num;
+}
+
 static int do_rep(struct conn_side *s, const u8 *text, u8 length)
 {
 	s->rep = (struct ib_cm_rep_param){
-		.qp_num = s->req.qp_num != 0 ? s->req.qp_num : side_qpn(s),
+		.qp_num = side_passive_qpn(s),
 		.starting_psn = rng_below(RNG, 1 << 24),
 		.private_data = text,
 		.private_data_len = length,
@@ -307,7 +336,9 @@ int conn_do(struct conn_side *s, enum conn_call call)
 		length = user_speak(s, call_attrs[call], text);
 	if (allowed)
 		side_begin(s, call);
+	conn.caller = s;
 	err = do_call(s, call, text, length);
+	conn.caller = NULL;
 	conn_trace(s->process->node, CONN_TR_CALL, s->index, call, s->state, (u64)-err);
 	conn_seen.calls[call]++;
 	sim_check(err != 0 || allowed, "side %u: a call (%u) succeeds in state %s", s->index, call,
@@ -345,9 +376,8 @@ void conn_destroy(struct conn_side *s)
 	conn_trace(s->process->node, CONN_TR_DESTROY, s->index, s->state, 0, 0);
 	conn_seen.destroyed[s->state]++;
 	s->id = NULL;
-	s->destroyed = true;
 	if (s->role == CONN_LISTENS)
 		s->process->node->absent_ns[s->service] = SIM_NEVER;
-	ib_destroy_cm_id(id);
+	conn_again_destroy(s, id);
 	conn_wake(s->process);
 }

@@ -294,6 +294,7 @@ static struct conn_side *judge_child(struct conn_side *listener, struct ib_cm_id
 	s = conn_side_create(listener->process, asks ? CONN_ANSWERS : CONN_PASSIVE, from->attempt);
 	s->id = id;
 	s->local_id = be32toh(id->local_id);
+	conn_number_begin(s);
 	s->state = asks ? IB_CM_SIDR_REQ_RCVD : IB_CM_REQ_RCVD;
 	s->peer = from;
 	id->context = s;
@@ -331,6 +332,8 @@ static int judge_react(struct conn_side *s, struct ib_cm_id *id)
 	conn_seen.destroyed[s->state]++;
 	s->id = NULL;
 	s->destroyed = true;
+	s->destroyed_at = ++conn.destroyed;
+	conn_number_rest(s->process->node, s->local_id, false);
 	return -1;
 }
 

@@ -105,6 +105,10 @@ void conn_print_coverage(void)
 	       "%llu found stale, %llu wills executed\n",
 	       (ull)conn_seen.connections, (ull)conn_seen.peers, (ull)conn_seen.refused,
 	       (ull)conn_seen.late, (ull)conn_seen.stale, (ull)conn_seen.wills);
+	printf("%llu numbers used again, %llu MADs for the owner before, %llu requests dropped, "
+	       "%llu orphans gave way, %llu connections anew\n",
+	       (ull)conn_seen.renumbered, (ull)conn_seen.belated, (ull)conn_seen.full,
+	       (ull)conn_seen.evicted, (ull)conn_seen.again);
 	for (u32 i = 0; i < CONN_STATES; i++)
 		printf("state %-15s %8llu killed, %8llu destroyed\n", conn_state_name(i),
 		       (ull)conn_seen.killed[i], (ull)conn_seen.destroyed[i]);

@@ -78,7 +78,8 @@ static void turn_wild(struct conn_side *s)
 /* No request of the last exchange is in flight, that would be taken for one of the next. */
 static bool turn_may_ask_again(const struct conn_side *s)
 {
-	return (s->role == CONN_ACTIVE || s->role == CONN_ASKS) && rng_percent(RNG, 60) &&
+	return (s->role == CONN_ACTIVE || s->role == CONN_ASKS) &&
+	       rng_percent(RNG, MAX(60u, conn.plan.again_percent)) &&
 	       conn_pending(s) == 0 && !s->in_handler &&
 	       conn.attempt_count < conn.plan.attempts &&
 	       world.now > s->sent_ns + conn.plan.delay_ns + conn.plan.jitter_ns;
@@ -103,11 +104,13 @@ static void turn_again(struct conn_side *s)
 						.to = a->to,
 						.service = rng_below(RNG, CONN_SERVICES),
 						.since = world.now };
+	if (rng_percent(RNG, conn.plan.again_percent))
+		next->attempt->before = a;
 	next->id = s->id;
 	next->local_id = s->local_id;
 	next->id->context = next;
 	next->reused = true;
-	if (rng_percent(RNG, 50))
+	if (next->attempt->before != NULL || rng_percent(RNG, 50))
 		next->req.qp_num = s->req.qp_num;
 	s->id = NULL;
 	conn_do(next, next->role == CONN_ACTIVE ? CONN_REQ : CONN_SIDR_REQ);

@@ -72,7 +72,7 @@ static void wills_send(void *arg, u64 tries)
 		free(e);
 		return;
 	}
-	conn_air_launch(e->node, &e->will.route, e->will.mad);
+	conn_air_launch(e->node, &e->will.route, NULL, e->will.mad);
 	world_at(world.now + (4096ull << conn.plan.timeout), wills_send, e, tries + 1);
 }
 

@@ -55,6 +55,7 @@ static void plan_draw(struct conn_plan *p)
 	p->wild_permille = rng_percent(RNG, 50) ? 0 : 60;
 	p->peer_percent = rng_percent(RNG, 50) ? 0 : (u32)rng_range(RNG, 5, 60);
 	p->ask_percent = rng_percent(RNG, 50) ? 0 : (u32)rng_range(RNG, 5, 60);
+	conn_again_draw(p, world.seed);
 	if (p->fair)
 		p->jitter_ns = MIN(p->jitter_ns, 2 * 4096ull << p->timeout);
 }
@@ -111,8 +112,9 @@ static void conn_birth(struct conn_node *n)
 
 	if (p == NULL || conn.process_count == CONN_PROCESSES)
 		abort();
-	p->slot = ++conn.process_count;
-	conn.processes[p->slot - 1] = p;
+	p->number = ++conn.process_count;
+	p->slot = conn.plan.same_slot ? n->id + 1 : p->number;
+	conn.processes[p->number - 1] = p;
 	p->node = n;
 	p->run_ns = SIM_NEVER;
 	p->ib.node_guid = htobe64(0x1000 + n->id);
@@ -125,10 +127,11 @@ static void conn_birth(struct conn_node *n)
 				     .id_bits = p->slot << CM_ID_BITS,
 				     .hi_tid = p->slot << CM_ID_BITS,
 				     .ack_delay = conn.plan.ack_delay };
+	conn_again_limit(p);
 	cm_device_add(p->cm, &p->dev);
 	n->live = p;
 	n->next_qpn = 0; /* a host that was started anew begins with the same numbers */
-	conn_trace(n, CONN_TR_BIRTH, p->slot, 0, 0, 0);
+	conn_trace(n, CONN_TR_BIRTH, p->number, 0, 0, 0);
 	for (u32 i = 0; i < CONN_SERVICES; i++)
 		conn_listen(p, i);
 }
@@ -143,6 +146,7 @@ static void process_lose_sides(struct conn_process *p)
 		conn_seen.killed[s->state]++;
 		s->id = NULL;
 		s->killed = true;
+		conn_number_rest(p->node, s->local_id, conn.plan.answers);
 	}
 }
 
@@ -164,7 +168,7 @@ static void conn_kill(struct conn_process *p)
 		p->dying = true;
 		return;
 	}
-	conn_trace(p->node, CONN_TR_DEATH, p->slot, 0, 0, 0);
+	conn_trace(p->node, CONN_TR_DEATH, p->number, 0, 0, 0);
 	process_lose_sides(p);
 	if (conn.plan.answers)
 		conn_will_execute(p);
@@ -192,11 +196,11 @@ static void chaos_cut(void)
 	conn_trace(&conn.nodes[from], CONN_TR_CUT, to, until, 0, 0);
 }
 
-static void chaos_death(void *arg, u64 slot)
+static void chaos_death(void *arg, u64 number)
 {
 	struct conn_node *n = arg;
 
-	if (n->live == NULL || n->live->slot != slot || n->live->dying || conn.quiet ||
+	if (n->live == NULL || n->live->number != number || n->live->dying || conn.quiet ||
 	    conn.process_count > CONN_PROCESSES - 4 * CONN_NODES)
 		return;
 	conn_kill(n->live);
@@ -208,7 +212,7 @@ void conn_strike(struct conn_process *p)
 	u64 soon = 2 * (conn.plan.delay_ns + conn.plan.jitter_ns);
 
 	if (conn.plan.kills && rng_permille(RNG, 10))
-		world_at(world.now + rng_skewed(RNG, 0, soon), chaos_death, p->node, p->slot);
+		world_at(world.now + rng_skewed(RNG, 0, soon), chaos_death, p->node, p->number);
 }
 
 static void chaos_listen_again(void *arg, u64 service)
@@ -219,7 +223,7 @@ static void chaos_listen_again(void *arg, u64 service)
 		conn_listen(p, (u32)service);
 }
 
-static void chaos_gap(struct conn_node *n)
+void conn_gap(struct conn_node *n)
 {
 	u32 service = rng_below(RNG, CONN_SERVICES);
 
@@ -243,7 +247,7 @@ static void chaos_unplug(struct conn_node *n)
 
 	if (p->dying || p->running || p->unplugged)
 		return;
-	conn_trace(n, CONN_TR_UNPLUG, p->slot, 0, 0, 0);
+	conn_trace(n, CONN_TR_UNPLUG, p->number, 0, 0, 0);
 	p->unplugged = true;
 	for (u32 i = 0; i < CONN_SERVICES; i++)
 		n->absent_ns[i] = SIM_NEVER;
@@ -251,7 +255,7 @@ static void chaos_unplug(struct conn_node *n)
 	for (u32 i = 0; i < conn.side_count; i++)
 		if (conn.sides[i]->process == p && conn.sides[i]->id != NULL)
 			conn_plan_turn(conn.sides[i]);
-	world_at(world.now + rng_skewed(RNG, NS_PER_MS, 50 * NS_PER_MS), chaos_death, n, p->slot);
+	world_at(world.now + rng_skewed(RNG, NS_PER_MS, 50 * NS_PER_MS), chaos_death, n, p->number);
 }
 
 static void chaos_strike(void *arg, u64 n)
@@ -266,9 +270,9 @@ static void chaos_strike(void *arg, u64 n)
 	else if (dice == 1 && conn.plan.unplugs && node->live != NULL && rng_percent(RNG, 50))
 		chaos_unplug(node);
 	else if (dice == 1 && conn.plan.kills && node->live != NULL)
-		chaos_death(node, node->live->slot);
+		chaos_death(node, node->live->number);
 	else if (dice == 2 && conn.plan.gaps && node->live != NULL)
-		chaos_gap(node);
+		conn_gap(node);
 	world_at(world.now + rng_skewed(RNG, NS_PER_MS, 2ull * conn.plan.chaos_ns), chaos_strike,
 		 NULL, 0);
 }
