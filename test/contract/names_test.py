@@ -37,10 +37,13 @@ built = {f"{name}_test": variants.split() for name, variants in
 if told != built:
     wrong.append(f"docs/contract.md: programs run over {built}, not {told}")
 everywhere = set()
-for path in [*root.glob("src/**/*_test.c"), *root.glob("test/**/*_test.c"), *root.glob("tools/**/*_test.c")]:
-    everywhere.update(re.findall(r"\b[a-z]\w*__\w+", path.read_text()))
+for room in "src", "lib", "test", "tools":
+    for path in root.glob(room + "/**/*_test.c"):
+        everywhere.update(re.findall(r"\b[a-z]\w*__\w+", path.read_text()))
+    for path in root.glob(room + "/**/*_test.py"):
+        everywhere.update(re.findall(r"\bdef (test_\w+)", path.read_text()))
 for number, line in enumerate((root / "docs/verification.md").read_text().splitlines(), 1):
-    for start, middle, end in re.findall(r"`(\.\.\.|)(\w*__\w*)(\*?)`", line):
+    for start, middle, end in re.findall(r"`(\.\.\.|)(\w*__\w*|test_\w+)(\*?)`", line):
         pattern = re.compile((r"\w*" if start else "") + middle + (r"\w*" if end else ""))
         if not any(pattern.fullmatch(test) for test in everywhere):
             wrong.append(f"docs/verification.md:{number}: there is no test {middle}{end}")
