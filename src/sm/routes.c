@@ -225,17 +225,19 @@ bool sm_routes_go_on(struct sm *sm)
 	struct sm_routes r = { .sm = sm, .s = sm->subnet };
 	u32 switches = r.s->switches;
 	u32 end = MIN(switches, sm->route_next + ROUTES_BATCH / (switches * 8 + 1) + 1);
+	bool able;
 
 	r.distance = malloc(switches + 1u);
 	r.order = malloc((switches + 1u) * sizeof(*r.order));
-	if (r.distance != NULL && r.order != NULL)
+	able = r.distance != NULL && r.order != NULL && sm->load != NULL;
+	if (able)
 		while (sm->route_next < end)
 			sm_routes_to(&r, sm->route_next++);
 	else
 		r.s->flawed = true;
 	free(r.distance);
 	free(r.order);
-	if (sm->route_next < switches && !r.s->flawed)
+	if (able && sm->route_next < switches)
 		return false;
 	free(sm->load);
 	sm->load = NULL;

@@ -103,6 +103,24 @@ static void sweep__hundreds_of_hosts(void **state)
 	}
 }
 
+/* The routes of so many switches are computed in parts. */
+static void sweep__a_silent_host_keeps_nobody_from_routes(void **state)
+{
+	struct sm *sm;
+
+	(void)state;
+	rig_begin(&r, "mesh:11x11");
+	sm = rig_add(&r, rig_place(&r));
+	r.mute_guid = rig_guid(&r, rig_host(&r, 60));
+	rig_run(&r, 20000);
+	assert_int_equal(rig_report(sm).sweeps, 0); /* none was without flaw */
+	assert_int_equal(rig_check_pairs(&r), 120 * 119);
+	r.mute_guid = 0;
+	rig_settle(&r, sm, 100000);
+	assert_int_equal(rig_check_pairs(&r), 121 * 120);
+	rig_end(&r);
+}
+
 static void sweep__nothing_is_set_twice(void **state)
 {
 	struct sm *sm;
@@ -278,6 +296,7 @@ int main(void)
 		cmocka_unit_test(sweep__two_hosts_without_a_switch),
 		cmocka_unit_test(sweep__a_host_without_a_cable),
 		cmocka_unit_test(sweep__hundreds_of_hosts),
+		cmocka_unit_test(sweep__a_silent_host_keeps_nobody_from_routes),
 		cmocka_unit_test(sweep__nothing_is_set_twice),
 		cmocka_unit_test(sweep__lids_stay),
 		cmocka_unit_test(sweep__the_lid_of_an_absent_port_stays),

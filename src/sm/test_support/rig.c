@@ -36,6 +36,9 @@ static void rig_deliver(struct bed *b, u32 port, const struct fabric_mad *m)
 {
 	struct rig *r = container_of(b, struct rig, bed);
 
+	if (r->mute_guid != 0 && wire_get16(m->mad + MAD_ATTRIBUTE) == ATTR_NODE_INFO &&
+	    wire_get64(m->mad + MAD_DATA + 20) == r->mute_guid)
+		return;
 	for (u32 i = 0; i < r->sm_count; i++)
 		if (r->sms[i].sm != NULL && r->sms[i].port == port && !r->sms[i].deaf &&
 		    sm_receive(r->sms[i].sm, m))
@@ -73,6 +76,7 @@ static const struct sm_ops rig_ops = { .send = rig_send, .now_ns = rig_now };
 void rig_take(struct rig *r)
 {
 	r->sm_count = r->answers = r->liar = 0;
+	r->mute_guid = 0;
 	r->tid = 1;
 	r->bed.deliver = rig_deliver;
 }
@@ -232,13 +236,13 @@ static void rig_check_pair(struct rig *r, u32 from, u32 to)
 	assert_int_equal(path.to, to);
 }
 
-/* Is it a CA's port in an island with an SM? */
+/* Is it a CA's port in an island with an SM, which can see it? */
 static bool rig_counts(struct rig *r, u32 *of, u32 port)
 {
 	const struct fabric_port_rec *p = &r->bed.f->port[port];
 
 	if (r->bed.topo.nodes[p->node].type != FABRIC_CA || p->number == 0 ||
-	    p->state < FABRIC_INIT)
+	    p->state < FABRIC_INIT || (r->mute_guid != 0 && rig_guid(r, port) == r->mute_guid))
 		return false;
 	for (u32 i = 0; i < r->sm_count; i++)
 		if (r->sms[i].sm != NULL &&

@@ -25,6 +25,7 @@ struct rig {
 	u32 liar; /* a CA's port that answers SMInfo; 0: none */
 	u8 liar_state;
 	u64 liar_guid;
+	u64 mute_guid; /* of a port from which no NodeInfo comes; 0: none */
 	u64 tid;
 	u32 modifier; /* the attribute modifier of requests to the SA */
 } OWNED_BY(the test);
