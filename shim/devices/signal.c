@@ -181,12 +181,12 @@ static int action_of_other(int number, const struct sigaction *act, struct sigac
 
 AV_EXPORT int sigaction(int number, const struct sigaction *act, struct sigaction *old)
 {
-	fault_sigaction *fdstore = signal_keeper(number);
+	fault_sigaction *keeper = signal_keeper(number);
 
-	return fdstore != (void *)0 ? fdstore(number, act, old) : action_of_other(number, act, old);
+	return keeper != (void *)0 ? keeper(number, act, old) : action_of_other(number, act, old);
 }
 
-static sighandler_t signal_keep(fault_sigaction *fdstore, int number, sighandler_t handler,
+static sighandler_t signal_keep(fault_sigaction *keeper, int number, sighandler_t handler,
 				int flags)
 {
 	struct sigaction act = { .sa_handler = handler, .sa_flags = flags }, old;
@@ -197,15 +197,15 @@ static sighandler_t signal_keep(fault_sigaction *fdstore, int number, sighandler
 	}
 	if ((flags & SA_NODEFER) == 0)
 		sigaddset(&act.sa_mask, number);
-	return fdstore(number, &act, &old) == 0 ? old.sa_handler : SIG_ERR;
+	return keeper(number, &act, &old) == 0 ? old.sa_handler : SIG_ERR;
 }
 
 AV_EXPORT sighandler_t signal(int number, sighandler_t handler)
 {
-	fault_sigaction *fdstore = signal_keeper(number);
+	fault_sigaction *keeper = signal_keeper(number);
 
-	if (fdstore != (void *)0)
-		return signal_keep(fdstore, number, handler, SA_RESTART);
+	if (keeper != (void *)0)
+		return signal_keep(keeper, number, handler, SA_RESTART);
 	kept_set(number, 0);
 	return NEXT(signal)(number, handler);
 }
@@ -222,11 +222,11 @@ AV_EXPORT sighandler_t ssignal(int number, sighandler_t handler)
 
 AV_EXPORT sighandler_t sysv_signal(int number, sighandler_t handler)
 {
-	fault_sigaction *fdstore = signal_keeper(number);
+	fault_sigaction *keeper = signal_keeper(number);
 
-	return fdstore == (void *)0
+	return keeper == (void *)0
 		       ? NEXT(sysv_signal)(number, handler)
-		       : signal_keep(fdstore, number, handler, (int)(SA_RESETHAND | SA_NODEFER));
+		       : signal_keep(keeper, number, handler, (int)(SA_RESETHAND | SA_NODEFER));
 }
 
 AV_EXPORT sighandler_t __sysv_signal(int number, sighandler_t handler)
@@ -236,15 +236,15 @@ AV_EXPORT sighandler_t __sysv_signal(int number, sighandler_t handler)
 
 AV_EXPORT int sigignore(int number)
 {
-	fault_sigaction *fdstore = signal_keeper(number);
+	fault_sigaction *keeper = signal_keeper(number);
 
-	if (fdstore == (void *)0)
+	if (keeper == (void *)0)
 		return NEXT(sigignore)(number);
-	return signal_keep(fdstore, number, SIG_IGN, 0) == SIG_ERR ? -1 : 0;
+	return signal_keep(keeper, number, SIG_IGN, 0) == SIG_ERR ? -1 : 0;
 }
 
 /* Blocks the signal, or sets its handler and unblocks it; SIG_HOLD: it was blocked. */
-static sighandler_t signal_set(fault_sigaction *fdstore, int number, sighandler_t handler)
+static sighandler_t signal_set(fault_sigaction *keeper, int number, sighandler_t handler)
 {
 	sighandler_t before;
 	struct sigaction now;
@@ -255,16 +255,16 @@ static sighandler_t signal_set(fault_sigaction *fdstore, int number, sighandler_
 	if (sigprocmask(handler == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &set, &old) != 0)
 		return SIG_ERR;
 	if (handler == SIG_HOLD)
-		before = fdstore(number, (void *)0, &now) == 0 ? now.sa_handler : SIG_ERR;
+		before = keeper(number, (void *)0, &now) == 0 ? now.sa_handler : SIG_ERR;
 	else
-		before = signal_keep(fdstore, number, handler, 0);
+		before = signal_keep(keeper, number, handler, 0);
 	return sigismember(&old, number) == 1 ? SIG_HOLD : before;
 }
 
 AV_EXPORT sighandler_t sigset(int number, sighandler_t handler)
 {
-	fault_sigaction *fdstore = signal_keeper(number);
+	fault_sigaction *keeper = signal_keeper(number);
 
-	return fdstore == (void *)0 ? NEXT(sigset)(number, handler)
-				    : signal_set(fdstore, number, handler);
+	return keeper == (void *)0 ? NEXT(sigset)(number, handler)
+				   : signal_set(keeper, number, handler);
 }

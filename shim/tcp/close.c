@@ -233,7 +233,11 @@ static void fork_withdraw(struct sock *s)
 		service_withdraw(s);
 }
 
-/* A listener that this process has not waited for is the child's, if the child waits for it. */
+/* A listener that this process has not waited for is the child's, if the child waits for it.
+ *
+ * QUIET() here and in fork(): the thread must not be cancelled inside, since close() and the calls
+ * of the service are cancellation points and table_each holds references. fork() returns twice, so
+ * the child's thread gets its cancellation back, too. */
 static void fork_begins(void)
 {
 	QUIET();

@@ -44,7 +44,7 @@ __attribute__((constructor)) static void exit_resolve(void)
 }
 
 /* Says the end to the peer, and waits for nothing. */
-static void exit_write(struct sock *s)
+static void exit_shut_write(struct sock *s)
 {
 	if (sock_kind(s) != SOCK_DIRECT)
 		return;
@@ -97,7 +97,7 @@ void exit_note_closed(void)
 void exit_flush(void)
 {
 	__atomic_store_n(&exiting.until_ms, now_ms() + EXIT_LINGER_MS, __ATOMIC_RELAXED);
-	table_each(exit_write);
+	table_each(exit_shut_write);
 	table_each(exit_wait);
 	if (__atomic_load_n(&exiting.closed, __ATOMIC_ACQUIRE))
 		exit_wait_lingering();

@@ -208,9 +208,9 @@ void cache_event(struct ib_device_core *core, const struct ib_event *event);
  * its parent had attached. */
 void uverbs_attach(struct ib_device_core *core);
 void uverbs_detach(struct ib_device_core *core);
-/* `uverbs_priv`: the part of a CQ of uverbs_create_cq beside the driver's. Called before the driver
- * destroys the CQ: waits until every event of the CQ is acknowledged, and keeps further events
- * back. May block. */
+/* `uverbs_priv`: the part of a CQ of ib_uverbs_create_cq beside the driver's. Called before the
+ * driver destroys the CQ: waits until every event of the CQ is acknowledged, and keeps further
+ * events back. May block. */
 void uverbs_cq_hold(void *uverbs_priv);
 /* The driver has refused to destroy it: takes uverbs_cq_hold back. */
 void uverbs_cq_release(void *uverbs_priv);

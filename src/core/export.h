@@ -1,9 +1,10 @@
 /* export.h: what a context shows of its objects to processes that have a copy of its descriptor.
  *
- * The descriptor is a memory file of one layout, `struct export_file`. The process that opened the
- * context has the only writable map that the file can ever have (F_SEAL_FUTURE_WRITE), and keeps in
- * it one entry for each domain, region and device memory. Importers read the file (import.h); they
- * ask the exporter nothing, so it need not run. A forked child writes nothing.
+ * The descriptor is a memory file of one layout: `struct export_head` and `struct export_entry`.
+ * The process that opened the context has the only writable map that the file can ever have
+ * (F_SEAL_FUTURE_WRITE), and keeps in it one entry for each domain, region and device memory.
+ * Importers read the file (import.h); they ask the exporter nothing, so it need not run. A forked
+ * child writes nothing.
  */
 #ifndef CORE_EXPORT_H
 #define CORE_EXPORT_H

@@ -432,7 +432,7 @@ static int daemon_prepare(struct daemon *d)
 	}
 	if (err < 0)
 		return err;
-	d->directory = directory_create(&d->notice_fd, &err);
+	d->directory = directory_create(&d->directory_fd, &err);
 	if (d->directory == NULL) {
 		slots_close(&d->slots);
 		return err;
@@ -477,7 +477,7 @@ static void daemon_finish(struct daemon *d)
 	pairs_clear(&d->pairs);
 	daemon_udp_destroy(&d->udp);
 	directory_unmap(d->directory);
-	close(d->notice_fd);
+	close(d->directory_fd);
 	slots_close(&d->slots);
 	if (successor >= 0) {
 		succession_pass(d, successor);

@@ -73,11 +73,11 @@ struct daemon {
 	struct pairs pairs;
 	struct udp_addresses udp;
 	struct directory *directory;
-	int notice_fd;
+	int directory_fd;
 	struct list_head procs; /* struct proc */
 	u32 proc_count, attached, blocked_count;
 	u32 member_count;
-	u32 free_flow;	 /* entries of the board's flow rules below this index are in use */
+	u32 free_flow;	 /* entries of the directory's flow rules below this index are in use */
 	u64 flow_serial; /* of the last rule; 0: none yet */
 	u64 started_ns;
 	u32 resuming;	   /* processes of an earlier node that have come back and still claim */
@@ -89,7 +89,7 @@ struct daemon {
 	u32 succession_serial; /* of its request */
 	struct list_head held; /* route.c's requests that wait for a listener */
 	u32 held_count;
-	struct list_head wills;	  /* struct wills */
+	struct list_head wills;	  /* struct dead_process */
 	u32 wills_count;	  /* in all of them */
 	struct proc *recorder;	  /* the process whose memory file all record into; NULL: none */
 	int capture_fd;
@@ -189,8 +189,8 @@ static inline bool devices_have_gid(const struct daemon *d, const u8 gid[16])
 	return devices_of_gid(d, gid) != 0;
 }
 
-/* Configures the devices of ANYVERBS_DEVICES, or those of the node that was killed before: notice
- * board, sysfs trees, UDP sockets. */
+/* Configures the devices of ANYVERBS_DEVICES, or those of the node that was killed before:
+ * directory, sysfs trees, UDP sockets. */
 void devices_begin(struct daemon *d);
 /* Reads the host's addresses, and tells all processes of changes. */
 void devices_look(struct daemon *d);

@@ -22,7 +22,7 @@ enum {
 	DEVICES_RETRY_S = 5,
 };
 
-/* Returns the board's entry of a device; id 0: no device has the index. */
+/* Returns the directory's entry of a device; id 0: no device has the index. */
 static struct node_config *devices_shown(struct daemon *d, u32 index)
 {
 	return &d->directory->devices[index];

@@ -47,7 +47,7 @@ static inline int other_host_setup(void **state)
 	if (loop_init(&d->loop) < 0 || slots_open(&d->slots, -1, 0) < 0 ||
 	    daemon_udp_init(&d->udp, &d->loop) < 0)
 		return -1;
-	d->directory = directory_create(&d->notice_fd, &err);
+	d->directory = directory_create(&d->directory_fd, &err);
 	d->directory->devices[0].id = 1;
 	memcpy(d->directory->devices[0].gids[1].gid, ours, 16);
 	d->udp.to_qp1 = route_datagram;
@@ -67,7 +67,7 @@ static inline int other_host_teardown(void **state)
 	route_clear(d);
 	daemon_udp_destroy(&d->udp);
 	directory_unmap(d->directory);
-	close(d->notice_fd);
+	close(d->directory_fd);
 	slots_close(&d->slots);
 	loop_destroy(&d->loop);
 	free(d);

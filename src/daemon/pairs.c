@@ -30,7 +30,7 @@ struct pair *pairs_find(struct pairs *p, u64 a, u64 b)
 
 static struct pairs_tally **pairs_tally_place(struct pairs *p, u64 process)
 {
-	struct pairs_tally **place = &p->ready_fd[process % PAIRS_BUCKETS];
+	struct pairs_tally **place = &p->tally[process % PAIRS_BUCKETS];
 
 	while (*place != NULL && (*place)->process != process)
 		place = &(*place)->next;
@@ -134,10 +134,10 @@ void pairs_clear(struct pairs *p)
 			p->bucket[i] = gone->next;
 			free(gone);
 		}
-		while (p->ready_fd[i] != NULL) {
-			struct pairs_tally *gone = p->ready_fd[i];
+		while (p->tally[i] != NULL) {
+			struct pairs_tally *gone = p->tally[i];
 
-			p->ready_fd[i] = gone->next;
+			p->tally[i] = gone->next;
 			free(gone);
 		}
 	}

@@ -23,7 +23,7 @@ struct pairs_tally {
 
 struct pairs {
 	struct pair *bucket[PAIRS_BUCKETS];
-	struct pairs_tally *ready_fd[PAIRS_BUCKETS];
+	struct pairs_tally *tally[PAIRS_BUCKETS];
 	u32 count;
 } OWNED_BY(the daemon);
 

@@ -206,7 +206,7 @@ static void route__a_refusal_without_our_id(void **state)
 	m = make_datagram(&rej);
 	send_datagram(&m);
 	assert_false(listener_gets(&l, &m));
-	l.proc.will_fd = d->notice_fd; /* any: it has had peers */
+	l.proc.will_fd = d->directory_fd; /* any: it has had peers */
 	send_datagram(&m);
 	assert_true(listener_gets(&l, &m));
 	listener_end(&l);

@@ -53,7 +53,7 @@ static bool serve_agent_is_taken(const struct directory *n, const struct node_ag
 	return false;
 }
 
-/* A free entry, or NULL. The board is being written. */
+/* A free entry, or NULL. The directory is being written. */
 static struct directory_agent *serve_agent_free_entry(struct directory *n)
 {
 	for (u32 i = 0; i < n->agents; i++)

@@ -21,7 +21,7 @@ static bool serve_flow_is_valid(const struct ether_rule *rule)
 	       rule->passes <= 1 && rule->drops <= 1;
 }
 
-/* The board is being written from begin to end. */
+/* The directory is being written from begin to end. */
 static void serve_flow_begin(struct directory *n)
 {
 	directory_write_begin(n);

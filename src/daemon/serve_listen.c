@@ -59,7 +59,7 @@ static int serve_listen(struct request *r)
 	return 0;
 }
 
-/* Takes the entry that *at names out of its chain. The board is being written. */
+/* Takes the entry that *at names out of its chain. The directory is being written. */
 static void listen_remove(struct directory *n, u32 *at)
 {
 	struct directory_listener *entry = &n->listener[*at - 1];

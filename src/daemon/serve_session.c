@@ -18,7 +18,7 @@ static int serve_welcome(struct request *r)
 
 	if (err < 0)
 		return err;
-	fds[1] = r->daemon->notice_fd;
+	fds[1] = r->daemon->directory_fd;
 	fds[2] = p->slots_fd;
 	fds[3] = r->daemon->udp.fdstore.out;
 	reply.process = p->process;

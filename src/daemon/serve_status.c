@@ -90,11 +90,11 @@ static int serve_board(struct request *r)
 	return 0;
 }
 
-static int serve_notice(struct request *r)
+static int serve_directory(struct request *r)
 {
 	struct proto_plain reply;
 
-	service_reply(r, &reply.head, sizeof(reply), 0, &r->daemon->notice_fd, 1);
+	service_reply(r, &reply.head, sizeof(reply), 0, &r->daemon->directory_fd, 1);
 	return 0;
 }
 
@@ -160,8 +160,8 @@ static const struct service_rule serve_status_rules[] = {
 					SERVICE_FROM(PROC_TOOL) },
 	[PROTO_OP(PROTO_BOARD)] = { serve_board, sizeof(struct proto_processes), 0,
 				    SERVICE_FROM(PROC_TOOL) },
-	[PROTO_OP(PROTO_NOTICE)] = { serve_notice, sizeof(struct proto_plain), 0,
-				     SERVICE_FROM(PROC_TOOL) },
+	[PROTO_OP(PROTO_DIRECTORY)] = { serve_directory, sizeof(struct proto_plain), 0,
+					SERVICE_FROM(PROC_TOOL) },
 	[PROTO_OP(PROTO_CONNECTIONS)] = { serve_connections, sizeof(struct proto_connections), 0,
 					  SERVICE_FROM(PROC_TOOL) },
 	[PROTO_OP(PROTO_STOP)] = { serve_stop, sizeof(struct proto_stop), 0,

@@ -2,9 +2,9 @@
  *
  * To a process of this node a will goes as an event, like a datagram of another host; elsewhere by
  * the UDP socket of its source address; of a process on a host of the fabric, from its port through
- * the fabric. A DREQ is repeated until the DREP comes back, which the
- * kernel steers to the node, for the slot is nobody's; what has no answer is sent a few times. All
- * of an wills go once, then all again after a pause, in bursts between which the loop turns.
+ * the fabric. A DREQ is repeated until the DREP comes back, which the kernel steers to the node,
+ * for the slot is nobody's; what has no answer is sent a few times. All wills of a process go once,
+ * then all again after a pause, in bursts between which the loop turns.
  * In:    files of any content, datagrams to nobody    Out: events, datagrams
  * Runs:  the daemon's only thread                     Locks: none
  * Spec:  IBA vol 1, 12.9.8
@@ -43,8 +43,8 @@ enum {
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* Only messages that end something, and only in the name of the process: its slot is in its ID.
- * Some have no ID of their sender. */
+/* Only messages that end something, and only in the name of the process: its slot is in its ID. A
+ * SIDR_REP has no ID of its sender, nor has a REJ that refuses a REQ before it got an id. */
 static bool wills_judge_mad(const struct daemon *d, u64 process, const struct cm_msg *msg,
 			    u32 *local_id)
 {
@@ -105,7 +105,7 @@ bool wills_judge(const struct daemon *d, u64 process, const struct will_slot *sl
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static void wills_free(struct daemon *d, struct wills *e)
+static void wills_free(struct daemon *d, struct dead_process *e)
 {
 	d->wills_count -= e->count;
 	list_remove(&e->node);
@@ -114,7 +114,8 @@ static void wills_free(struct daemon *d, struct wills *e)
 }
 
 /* False: no memory, or too many. */
-static bool wills_append(struct daemon *d, struct wills *e, u32 *space, const struct dead_will *w)
+static bool wills_append(struct daemon *d, struct dead_process *e, u32 *space,
+			 const struct dead_will *w)
 {
 	u32 wanted = *space == 0 ? WILLS_PIECE : 2 * *space;
 	struct dead_will *grown;
@@ -133,7 +134,7 @@ static bool wills_append(struct daemon *d, struct wills *e, u32 *space, const st
 	return true;
 }
 
-static void wills_read(struct proc *p, struct wills *e)
+static void wills_read(struct proc *p, struct dead_process *e)
 {
 	static struct will_slot slots[WILLS_PIECE];
 	u32 used = will_used(p->will_fd), space = 0;
@@ -163,7 +164,7 @@ static int wills_compare(const void *a, const void *b)
 
 void wills_open(struct proc *p)
 {
-	struct wills *e = calloc(1, sizeof(*e));
+	struct dead_process *e = calloc(1, sizeof(*e));
 
 	if (e == NULL)
 		return;
@@ -183,14 +184,14 @@ void wills_open(struct proc *p)
 
 void wills_discard(struct daemon *d, u64 process)
 {
-	list_for_each_safe(e, &d->wills, struct wills, node)
+	list_for_each_safe(e, &d->wills, struct dead_process, node)
 		if (e->process == process)
 			wills_free(d, e);
 }
 
 void wills_clear(struct daemon *d)
 {
-	list_for_each_safe(e, &d->wills, struct wills, node)
+	list_for_each_safe(e, &d->wills, struct dead_process, node)
 		wills_free(d, e);
 }
 
@@ -220,7 +221,7 @@ static bool wills_take(struct daemon *d, const u8 *mad, const struct node_mad *i
 
 	if (!msg_unpack(&msg, mad, CM_MAD_BYTES) || !wills_answers(&msg, &key.local_id))
 		return false;
-	list_for_each(e, &d->wills, struct wills, node) {
+	list_for_each(e, &d->wills, struct dead_process, node) {
 		struct dead_will *w = bsearch(&key, e->wills, e->count, sizeof(*w), wills_compare);
 
 		if (w == NULL || !wills_comes_back(&w->will, in, port))
@@ -295,7 +296,7 @@ static enum wills_result wills_send(struct daemon *d, const struct dead_will *w)
 }
 
 /* Tells whether to wait until there is room; else the will is passed over in this round. */
-static bool wills_waits_for_room(struct wills *e, u64 now_ns)
+static bool wills_waits_for_room(struct dead_process *e, u64 now_ns)
 {
 	if (e->refused_ns == 0)
 		e->refused_ns = now_ns;
@@ -303,7 +304,7 @@ static bool wills_waits_for_room(struct wills *e, u64 now_ns)
 }
 
 /* False: there is no room, and the burst is over. */
-static bool wills_send_next(struct daemon *d, struct wills *e, u64 now_ns)
+static bool wills_send_next(struct daemon *d, struct dead_process *e, u64 now_ns)
 {
 	struct dead_will *w = &e->wills[e->cursor];
 
@@ -323,8 +324,8 @@ static bool wills_send_next(struct daemon *d, struct wills *e, u64 now_ns)
 	return true;
 }
 
-/* True: the wills goes on. */
-static bool wills_end_round(struct wills *e, u64 now_ns)
+/* True: another round follows. */
+static bool wills_end_round(struct dead_process *e, u64 now_ns)
 {
 	u32 i = 0;
 
@@ -337,7 +338,7 @@ static bool wills_end_round(struct wills *e, u64 now_ns)
 	return i < e->count && ++e->rounds < WILLS_ROUNDS;
 }
 
-static void wills_send_burst(struct daemon *d, struct wills *e, u64 now_ns)
+static void wills_send_burst(struct daemon *d, struct dead_process *e, u64 now_ns)
 {
 	for (u32 sent = 0; e->cursor < e->count && sent < WILLS_BURST;) {
 		if (e->wills[e->cursor].tries_left == 0) {
@@ -356,7 +357,7 @@ static void wills_send_burst(struct daemon *d, struct wills *e, u64 now_ns)
 
 void wills_run(struct daemon *d, u64 now_ns)
 {
-	list_for_each_safe(e, &d->wills, struct wills, node)
+	list_for_each_safe(e, &d->wills, struct dead_process, node)
 		if (e->next_ns <= now_ns)
 			wills_send_burst(d, e, now_ns);
 }
@@ -365,7 +366,7 @@ u64 wills_next_ns(const struct daemon *d)
 {
 	u64 next = UINT64_MAX;
 
-	list_for_each(e, &d->wills, struct wills, node)
+	list_for_each(e, &d->wills, struct dead_process, node)
 		next = MIN(next, e->next_ns);
 	return next;
 }

@@ -7,9 +7,9 @@
 #include "node/will.h"
 
 enum {
-	WILLS_TOTAL = 131072, /* of all wills; more are dropped */
+	WILLS_TOTAL = 131072, /* of all dead processes; more are dropped */
 	WILLS_BURST = 64,     /* sent in one turn of the loop */
-	WILLS_ROUNDS = 20,    /* an wills ends then at the latest: half a minute */
+	WILLS_ROUNDS = 20,    /* of one process at most: half a minute */
 };
 
 struct dead_will {
@@ -19,7 +19,7 @@ struct dead_will {
 	u8 tries_left;
 } OWNED_BY(the daemon);
 
-struct wills {
+struct dead_process {
 	struct list_head node; /* daemon.wills */
 	u64 process;
 	u64 next_ns;	/* when to go on */
@@ -42,7 +42,7 @@ bool wills_take_answer(struct daemon *d, const struct node_mad *mad);
 bool wills_take_fabric_answer(struct daemon *d, u32 port, const u8 *mad);
 /* The process lives after all: its wills are not sent any more. */
 void wills_discard(struct daemon *d, u64 process);
-/* Sends what is due, at most WILLS_BURST of each wills. */
+/* Sends what is due, at most WILLS_BURST of each process. */
 void wills_run(struct daemon *d, u64 now_ns);
 /* When something is due; UINT64_MAX: never. */
 u64 wills_next_ns(const struct daemon *d);

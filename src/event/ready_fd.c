@@ -19,9 +19,9 @@
 #include "event/event_priv.h"
 
 enum {
-	TALLY_TWINS = 896, /* twins have numbers from here on: the table of 1024 stays small */
-	TALLY_MARK = 61,
-	TALLY_OTHER_MARK = 62,
+	READY_FD_TWINS = 896, /* twins have numbers from here on: the table of 1024 stays small */
+	READY_FD_MARK = 61,
+	READY_FD_OTHER_MARK = 62,
 };
 
 static bool ready_fd_is_marked(int fd, int mark)
@@ -32,14 +32,14 @@ static bool ready_fd_is_marked(int fd, int mark)
 /* Tells whether the user's number still stands for the ready_fd's file. */
 static bool ready_fd_has_number(const struct ready_fd *t)
 {
-	bool same = ready_fd_is_marked(t->fd, TALLY_MARK);
+	bool same = ready_fd_is_marked(t->fd, READY_FD_MARK);
 
 	if (!same || t->twin < 0)
 		return same;
 	/* not even another ready_fd follows the twin's mark */
-	fcntl(t->twin, F_SETSIG, TALLY_OTHER_MARK);
-	same = ready_fd_is_marked(t->fd, TALLY_OTHER_MARK);
-	fcntl(t->twin, F_SETSIG, TALLY_MARK);
+	fcntl(t->twin, F_SETSIG, READY_FD_OTHER_MARK);
+	same = ready_fd_is_marked(t->fd, READY_FD_OTHER_MARK);
+	fcntl(t->twin, F_SETSIG, READY_FD_MARK);
 	return same;
 }
 
@@ -48,7 +48,7 @@ static int ready_fd_file(const struct ready_fd *t)
 {
 	if (t->twin >= 0)
 		return t->twin;
-	return ready_fd_is_marked(t->fd, TALLY_MARK) ? t->fd : -1;
+	return ready_fd_is_marked(t->fd, READY_FD_MARK) ? t->fd : -1;
 }
 
 int ready_fd_open(struct ready_fd *t)
@@ -56,8 +56,8 @@ int ready_fd_open(struct ready_fd *t)
 	t->fd = fd_shown(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC));
 	if (t->fd < 0)
 		return -errno;
-	fcntl(t->fd, F_SETSIG, TALLY_MARK);
-	t->twin = fcntl(t->fd, F_DUPFD_CLOEXEC, TALLY_TWINS);
+	fcntl(t->fd, F_SETSIG, READY_FD_MARK);
+	t->twin = fcntl(t->fd, F_DUPFD_CLOEXEC, READY_FD_TWINS);
 	return 0;
 }
 
@@ -112,7 +112,7 @@ void ready_fd_renew(const struct ready_fd *t, u32 count)
 
 	if (fresh >= 0) {
 		fcntl(fresh, F_SETFL, status);
-		fcntl(fresh, F_SETSIG, TALLY_MARK);
+		fcntl(fresh, F_SETSIG, READY_FD_MARK);
 		if (has_number)
 			dup3(fresh, t->fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
 		if (t->twin >= 0)

@@ -1,5 +1,5 @@
-/* ready_fd.h: what descriptors that tell of events are made of: tallies, and the reset of their
- * owners in a forked child.
+/* ready_fd.h: descriptors that are readable while events wait, and the reset of their owners in a
+ * forked child.
  */
 #ifndef EVENT_READY_FD_H
 #define EVENT_READY_FD_H
@@ -8,9 +8,8 @@
 #include "base/lock.h"
 
 /* A *ready_fd* is a close-on-exec descriptor that counts events and is readable while the count is
- * not
- * 0. The user has it, too: the user may set or clear O_NONBLOCK and poll it. An owner that keeps a
- * count of its own changes both under one lock. */
+ * not 0. The user has it, too: the user may set or clear O_NONBLOCK and poll it. An owner that
+ * keeps a count of its own changes both under one lock. */
 
 struct ready_fd {
 	int fd FIXED;	/* the user's: it may close it, and open something else at its number */

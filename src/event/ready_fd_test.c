@@ -41,7 +41,7 @@ static struct ready_fd test_open(bool with_twin)
 	struct ready_fd t = { -1, -1 };
 
 	assert_int_equal(ready_fd_open(&t), 0);
-	assert_true(t.twin >= TALLY_TWINS);
+	assert_true(t.twin >= READY_FD_TWINS);
 	if (!with_twin) {
 		close(t.twin);
 		t.twin = -1;
@@ -147,7 +147,7 @@ static void ready_fd_open__does_without_a_twin(void **state)
 	struct ready_fd t;
 
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-	low = (struct rlimit){ TALLY_TWINS, before.rlim_max };
+	low = (struct rlimit){ READY_FD_TWINS, before.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
 	assert_int_equal(ready_fd_open(&t), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);

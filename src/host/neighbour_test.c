@@ -18,7 +18,7 @@ enum { LO = 1 };
 static const u8 loopback[16] = { [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1 };
 static const u8 foreign[16] = { [10] = 0xff, [11] = 0xff, [12] = 203, [14] = 113, [15] = 7 };
 
-static void node_link_find__loopback(void **state)
+static void host_link_find__loopback(void **state)
 {
 	struct host_link l = { .ifindex = 77 };
 
@@ -33,7 +33,7 @@ static void node_link_find__loopback(void **state)
 	assert_true(l.no_arp);
 }
 
-static void node_address_find__loopback(void **state)
+static void host_address_find__loopback(void **state)
 {
 	u32 ifindex = 77;
 
@@ -45,7 +45,7 @@ static void node_address_find__loopback(void **state)
 	assert_int_equal(ifindex, LO);
 }
 
-static void node_neighbour_find__nobody(void **state)
+static void host_neighbour_find__nobody(void **state)
 {
 	struct host_neighbour n = { .ifindex = 77 };
 
@@ -61,7 +61,7 @@ static void on_change(const struct host_change *c, void *context)
 }
 
 /* What is the application's now is neither read nor closed. */
-static void node_watch__a_descriptor_of_somebody_else(void **state)
+static void host_watch__a_descriptor_of_somebody_else(void **state)
 {
 	struct host_watch w = { .fd = -1 };
 	int ends[2];
@@ -86,10 +86,10 @@ static void node_watch__a_descriptor_of_somebody_else(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(node_link_find__loopback),
-		cmocka_unit_test(node_address_find__loopback),
-		cmocka_unit_test(node_neighbour_find__nobody),
-		cmocka_unit_test(node_watch__a_descriptor_of_somebody_else),
+		cmocka_unit_test(host_link_find__loopback),
+		cmocka_unit_test(host_address_find__loopback),
+		cmocka_unit_test(host_neighbour_find__nobody),
+		cmocka_unit_test(host_watch__a_descriptor_of_somebody_else),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 
 static const u8 loopback[16] = { [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1 };
 
-static void node_route_find__knows_the_loopback(void **state)
+static void host_route_find__knows_the_loopback(void **state)
 {
 	struct host_route route;
 
@@ -21,7 +21,7 @@ static void node_route_find__knows_the_loopback(void **state)
 	assert_int_equal(route.ifindex, 1);
 }
 
-static void node_route_find__says_what_the_kernel_says(void **state)
+static void host_route_find__says_what_the_kernel_says(void **state)
 {
 	static const u8 nowhere[16] = { 0x3f, 0xfe, [15] = 1 };
 	struct host_route route = { .ifindex = 77 };
@@ -35,8 +35,8 @@ static void node_route_find__says_what_the_kernel_says(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(node_route_find__knows_the_loopback),
-		cmocka_unit_test(node_route_find__says_what_the_kernel_says),
+		cmocka_unit_test(host_route_find__knows_the_loopback),
+		cmocka_unit_test(host_route_find__says_what_the_kernel_says),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

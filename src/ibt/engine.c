@@ -260,7 +260,7 @@ struct ibt *ibt_create(const struct ibt_config *cfg)
 	ibt->cfg = *cfg;
 	ibt->rate_due = sched_rate_timer;
 	ibt->answer_rate_due = resp_rate_timer;
-	ibt->forward_due = resp_hand_timer;
+	ibt->forward_due = resp_forward_timer;
 	return ibt;
 }
 

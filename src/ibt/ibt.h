@@ -2,7 +2,7 @@
  * pairs.
  *
  * It works in libibverbs' layout and knows memory (mem), completions (queue) and packets (path.h);
- * no socket, no clock of its own, no process. One instance per adapter. Locks: a queue pair's
+ * no socket, no clock of its own, no process. One instance per process. Locks: a queue pair's
  * sq_lock, then its rq_lock; CQ and SRQ locks are leaves.
  *
  * Here lies what every role stands on: the engine, its queue pairs and their table, what is

@@ -13,7 +13,7 @@
 #include "ibt/send/wqe.h"
 
 enum { IBT_DEFAULT_PKEY = 0xffff, PKEY_BASE_MASK = 0x7fff, PKEY_FULL_MEMBER = 0x8000 };
-/* Of qp->takes, instead of a type: an alternate path counts (mig.h); the port is down. */
+/* Of qp->takes, instead of a type: an alternate path counts (alternate.h); the port is down. */
 enum { QP_TAKES_WATCHED = 0xfe, QP_TAKES_NONE = 0xff };
 enum { PULL_BYTES = 1 << 20 }; /* of a PKT_PULL, at most: others want the engine too */
 

@@ -12,7 +12,7 @@ struct ibt {
 	u32 path_count FIXED;
 	/* What timers of a rate call (rate.c): the scheduler, the responder. */
 	void (*rate_due)(struct timer *t) FIXED, (*answer_rate_due)(struct timer *t) FIXED;
-	/* What the timer of a target's hand calls (hand.c): the responder. */
+	/* What the timer of a target's forwarding calls (forward.c): the responder. */
 	void (*forward_due)(struct timer *t) FIXED;
 	u32 polls ATOMIC_ONLY; /* hint: every so often timers are looked at */
 	struct lock table_lock;

@@ -24,7 +24,7 @@ struct ibt_traits {
 };
 
 /* 1 << enum ibv_wr_opcode of each request that a queue pair sends, by its packet_type. Connected
- * types take those that touch this side only, too (post_fill_local). */
+ * types take those that touch this side only, too (post_fill_rare). */
 enum { IBT_PACKET_TYPES = 11 };
 extern const u32 ibt_opcodes[IBT_PACKET_TYPES];
 

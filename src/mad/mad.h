@@ -36,12 +36,12 @@ void mad_flush(struct ib_mad_agent *agent);
 void mad_will_set(struct ib_mad_agent *agent, u32 index, const struct mad_will *will);
 
 /* Says in which states this process is a member of a group at the SA, or subscribes: before it
- * joins, and when it leaves, which the port's fdstore then tells the SA, for the last process of
- * the host. The fdstore answers reports. -EOPNOTSUPP: the port has no fdstore. May block. 0 or
+ * joins, and when it leaves, which the node then tells the SA, for the last process of
+ * the host. The node answers reports. -EOPNOTSUPP: the port is not a node's. May block. 0 or
  * another negative errno. */
 int mad_member_set(struct ib_mad_agent *agent, const struct mad_member *member);
 
-/* Registers an agent for the reports of the port's SA. Where the port has a fdstore, reports
+/* Registers an agent for the reports of the port's SA. Where the port is a node's, reports
  * come to this process by its subscriptions (mad_member_set), beside other processes of the
  * host; elsewhere it is an agent as every other. May block. As ib_register_mad_agent. */
 struct ib_mad_agent *mad_register_report_agent(struct ib_device *device, u8 port_num,

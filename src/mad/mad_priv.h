@@ -131,7 +131,7 @@ struct mad_agent {
 	struct list_head node GUARDED_BY(mad_lock);
 	struct ib_mad_reg_req request FIXED;
 	bool unsolicited FIXED; /* `request` counts */
-	bool subscribes FIXED;	/* the port's fdstore gives it reports by its subscriptions */
+	bool subscribes FIXED;	/* the node gives it reports by its subscriptions */
 	int snoops FIXED;	/* enum ib_mad_snoop_flags; not 0: the agent only looks */
 	struct list_head sends GUARDED_BY(mad_lock); /* outstanding: struct mad_send */
 	u32 refs GUARDED_BY(mad_lock); /* outstanding sends, and handlers that run */

@@ -106,9 +106,9 @@ struct mad_port_ops {
 	 * SMPs neither leave nor arrive. */
 	enum mad_hop (*hop)(void *arg, void *smp, bool leaves);
 	/* Says in which states this process is a member of a group at the SA, or subscribes: before
-	 * it joins, and when it leaves. The port's fdstore sends the leave, for the last process of
+	 * it joins, and when it leaves. The node sends the leave, for the last process of
 	 * the host, also if it dies. It gives each report to all subscribers, and answers it. May
-	 * block; not under a lock. 0 or a negative errno; NULL: the port has no fdstore. */
+	 * block; not under a lock. 0 or a negative errno; NULL: the port is not a node's. */
 	int (*member)(void *arg, const struct mad_member *member);
 	/* The process' slot. May block; a negative errno: the port cannot be used now. NULL: 0. */
 	int (*slot)(void *arg);

@@ -9,8 +9,8 @@
 char mem_nothing[8];
 
 /* Keeps the page list of `key` in place until mem_pages_leave. False: the key is invalid. The
- * increment is ordered before the second load of the key, as entry_hide's exchange is before
- * entry_drain's load of `readers`: one of the two sees the other. */
+ * increment is ordered before the second load of the key, as mem_entry_hide's exchange is before
+ * mem_entry_drain's load of `readers`: one of the two sees the other. */
 static bool mem_pages_enter(const struct mem_table *t, u32 key, struct mem_private *p)
 {
 	__atomic_fetch_add(&p->readers, 1, __ATOMIC_SEQ_CST);

@@ -2,8 +2,8 @@
  *
  * Lookups take no lock. They read an entry like a sequence lock with the key as the sequence: key,
  * content, key again. Each load of content acquires, so that the second look at the key cannot come
- * before it; a writer has cleared the key before it stores content (entry_fill in table.c), and the
- * next key of an index differs from the last.
+ * before it; a writer has cleared the key before it stores content (mem_entry_fill in table.c), and
+ * the next key of an index differs from the last.
  */
 #ifndef MEM_ACCESS_H
 #define MEM_ACCESS_H
@@ -32,7 +32,7 @@ static inline bool mem_look(const struct mem_table *t, u32 pd, u32 key, u64 va, 
 	const struct mem_entry *e = &t->entries[key >> MEM_TAG_BITS];
 	u64 offset, size;
 
-	/* Pairs with the release of the key in entry_fill. */
+	/* Pairs with the release of the key in mem_entry_fill. */
 	if (unlikely(__atomic_load_n(&e->key, __ATOMIC_ACQUIRE) != key))
 		return false;
 	if (unlikely(__atomic_load_n(&e->pd, __ATOMIC_ACQUIRE) != pd))

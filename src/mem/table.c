@@ -361,7 +361,7 @@ static int mem_entry_drain(struct mem_table *t, struct mem_private *p) EXCLUDES(
 	if (t->drain && t->entries[mem_index(p->name)].flags & MEM_CONTIGUOUS &&
 	    !t->drain(t->drain_arg, mem_index(p->name)))
 		return -EBUSY;
-	/* Pairs with the release in pages_leave (access.c). */
+	/* Pairs with the release in mem_pages_leave (access.c). */
 	while (__atomic_load_n(&p->readers, __ATOMIC_SEQ_CST) != 0)
 		sched_yield();
 	return 0;

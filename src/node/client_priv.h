@@ -133,8 +133,8 @@ void events_drain(struct node *n);
 /* Takes the events socket and the directory of a node. */
 int events_replace(struct node *n, int events, const struct directory *directory);
 bool events_live(struct node *n);
-/* What the board does not show: -ENOENT, or -EAGAIN where it may come: `incomplete`, the board's
- * word from before the look, or this process has not come to the next node yet. */
+/* What the directory does not show: -ENOENT, or -EAGAIN where it may come: `incomplete`, the
+ * directory's word from before the look, or this process has not come to the next node yet. */
 int events_not_shown(struct node *n, bool incomplete) REQUIRES(n->state_lock);
 /* Queues `type` for node_event_next, without a packet. */
 void events_push(struct node *n, enum node_event_type type);

@@ -23,7 +23,7 @@ const struct directory *directory_map(int fd)
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct directory *n;
 
-	/* a board that could shrink would kill its readers with SIGBUS */
+	/* a directory that could shrink would kill its readers with SIGBUS */
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 ||
 	    (size_t)st.st_size != sizeof(*n))
 		return NULL;
@@ -296,18 +296,18 @@ u32 directory_list_flows(const struct directory *n, u64 device, u64 process, str
 
 _Static_assert(sizeof(struct directory_flow) % sizeof(u64) == 0 &&
 		       offsetof(struct directory, flow) % sizeof(u64) == 0,
-	       "the board is copied by words");
+	       "the directory is copied by words");
 _Static_assert(sizeof(struct directory_agent) % sizeof(u64) == 0 &&
 		       offsetof(struct directory, agent) % sizeof(u64) == 0,
-	       "the board is copied by words");
+	       "the directory is copied by words");
 _Static_assert(sizeof(struct directory_listener) % sizeof(u64) == 0 &&
 		       offsetof(struct directory, listener) % sizeof(u64) == 0,
-	       "the board is copied by words");
+	       "the directory is copied by words");
 _Static_assert(sizeof(struct node_config) % sizeof(u64) == 0 &&
 		       sizeof(struct directory_member) % sizeof(u64) == 0 &&
 		       offsetof(struct directory, devices) % sizeof(u64) == 0 &&
 		       offsetof(struct directory, member) % sizeof(u64) == 0,
-	       "the board is copied by words");
+	       "the directory is copied by words");
 
 struct directory *directory_create(int *fd, int *err)
 {

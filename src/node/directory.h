@@ -78,12 +78,12 @@ static inline u32 directory_chain(u64 service_id, u64 mask)
 				  : (u32)(service_id * 0x9e3779b97f4a7c15ull >> 52);
 }
 
-/* Maps the board read-only, after checking that it can neither shrink nor be another size. NULL if
- * it is not one. */
+/* Maps the directory read-only, after checking that it can neither shrink nor be another size.
+ * NULL if it is not one. */
 const struct directory *directory_map(int fd);
 void directory_unmap(const struct directory *n);
-/* One device of the board, index below NODE_DEVICES, as one state of it. Its texts have ends, and
- * it has one port. */
+/* One device of the directory, index below NODE_DEVICES, as one state of it. Its texts have
+ * ends, and it has one port. */
 void directory_read_device(const struct directory *n, u32 index, struct node_config *out);
 /* The id of a device; 0: nobody has the index. */
 u64 directory_device_id(const struct directory *n, u32 index);
@@ -111,8 +111,8 @@ bool directory_read_agent(const struct directory *n, u64 device, u8 port, u8 qpn
 u32 directory_list_listeners(const struct directory *n, u32 *at, struct directory_listener *out,
 			     u32 max);
 
-/* Tells whether a process of an earlier node may have listeners and agents that the board does not
- * show yet. To be asked before they are looked for. */
+/* Tells whether a process of an earlier node may have listeners and agents that the directory
+ * does not show yet. To be asked before they are looked for. */
 bool directory_is_incomplete(const struct directory *n);
 
 u64 directory_flow_generation(const struct directory *n);
@@ -120,7 +120,8 @@ u64 directory_flow_generation(const struct directory *n);
 u32 directory_list_flows(const struct directory *n, u64 device, u64 process, struct node_flow *out,
 			 u32 max);
 
-/* The node's side: a new board (*fd is what processes map), NULL and -errno in *err on failure. */
+/* The node's side: a new directory (*fd is what processes map), NULL and -errno in *err on
+ * failure. */
 struct directory *directory_create(int *fd, int *err);
 /* Between these two the writer changes what it likes. */
 void directory_write_begin(struct directory *n);

@@ -20,7 +20,6 @@
  *   domain.c      XRC domains of files, which processes share
  *   fabric.c      a host of the InfiniBand fabric that the node carries (fabric.h)
  *   protocol/     the messages, a header per service
- *   daemon/       anyverbsd itself (daemon_priv.h)
  */
 #ifndef NODE_NODE_H
 #define NODE_NODE_H

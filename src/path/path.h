@@ -20,7 +20,8 @@ _Static_assert(PKT_TYPE_RC == (int)IBV_QPT_RC, "pkt.h knows the number");
 struct path_guarantees {
 	bool ordered;  /* packets of one sender to one destination arrive in the order sent */
 	bool reliable; /* a packet taken by send() arrives unless the destination's process dies */
-	bool direct;   /* write()/read() may reach the peer's registered memory */
+	/* `direct`, `writes`, `atomic` and `pull` may reach the peer's registered memory */
+	bool direct;
 	u32 mtu;       /* payload bytes a packet may carry */
 } FIXED;
 

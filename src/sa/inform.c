@@ -1,5 +1,5 @@
 /* inform.c: subscriptions to traps that several consumers of a port share. The first has the port
- * subscribe at the SA, the last unsubscribe. Where other processes have the port, too, its fdstore
+ * subscribe at the SA, the last unsubscribe. Where other processes have the port, too, the node
  * (mad_member_set) unsubscribes for the last of them, and answers reports.
  * In:    subscriptions and ends of consumers, reports and answers of the SA, events of ports
  * Out:   InformInfo; ReportResp; callbacks
@@ -39,7 +39,7 @@ struct sa_topic {
 	u32 outcome GUARDED_BY(sa_lock); /* the number of `status`; 0: there is none yet */
 	int status GUARDED_BY(sa_lock);
 	bool due GUARDED_BY(sa_lock); /* the port shall subscribe, for the first time or again */
-	bool said GUARDED_BY(sa_lock);	  /* SA and fdstore may know: to be ended */
+	bool said GUARDED_BY(sa_lock);	  /* SA and node may know: to be ended */
 	bool leaving GUARDED_BY(sa_lock); /* the query that is under way unsubscribes */
 	int id GUARDED_BY(sa_lock); /* of the query, or 0: it is not to be cancelled */
 	struct ib_sa_query *query GUARDED_BY(sa_lock);
@@ -175,7 +175,7 @@ static int sa_inform_listen(struct sa_port *port)
 	return 0;
 }
 
-/* Has the port's fdstore know; -EOPNOTSUPP: it has none. */
+/* Has the node know; -EOPNOTSUPP: the port is not a node's. */
 static int sa_inform_say(struct sa_topic *t, bool on)
 {
 	struct mad_member member = { .subscribes = true, .trap = t->trap, .states = on };

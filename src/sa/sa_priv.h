@@ -48,7 +48,7 @@ struct sa_port {
 	struct list_head groups GUARDED_BY(sa_lock); /* sa_shared */
 	struct list_head topics GUARDED_BY(sa_lock); /* sa_shared */
 	struct ib_mad_agent *reports OWNED_BY(sa_queue); /* NULL: no subscription so far */
-	bool kept GUARDED_BY(sa_lock);			 /* its fdstore answers reports */
+	bool kept GUARDED_BY(sa_lock);			 /* the node answers reports */
 };
 
 /* The end of a query, called exactly once, on the MAD layer's queue. status: 0: *mad is the answer;

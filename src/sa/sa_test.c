@@ -834,7 +834,7 @@ static void register_inform_info__another_agent_has_the_reports(void **state)
 	(void)ib_unregister_mad_agent(agent);
 }
 
-/* The fdstore answers reports and unsubscribes. */
+/* The node answers reports and unsubscribes. */
 static void register_inform_info__of_a_kept_port(void **state)
 {
 	struct subscriber s = { .calls = 0 };

@@ -2,9 +2,9 @@
  *
  * It knows the fabric by MADs only, from one port: a switch's port 0, or a CA's port. It finds
  * every node by directed routes, gives out LIDs, fills forwarding tables by shortest paths, brings
- * links to ACTIVE, and answers SA queries. Its priority is 0. By SMInfo it agrees with other SMs
- * which one is the master: it yields to any that ranks higher, polls the master, and takes over
- * when that one is gone.
+ * links to ACTIVE, and answers SA queries. Its priority is 0 unless its configuration says more. By
+ * SMInfo it agrees with other SMs which one is the master: it yields to any that ranks higher,
+ * polls the master, and takes over when that one is gone.
  *
  * The SM is a machine without threads, sockets or clock. Its host gives it MADs and the time, and
  * sends what it has to send.

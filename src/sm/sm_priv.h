@@ -235,17 +235,19 @@ struct sm {
 	u32 reply_head, reply_count, reply_room;
 	/* sweeps */
 	enum sm_phase phase;
-	struct sm_subnet *subnet; /* the latest that is whole; NULL before the first */
+	struct sm_subnet *subnet; /* the latest whose discovery has ended; NULL before the first */
 	struct sm_subnet *next;	  /* while it is discovered */
 	u32 route_next; /* the switch that the computation has come to */
 	u32 *load; /* of SM_ROUTE: paths by each port of each switch */
 	bool sweeping; /* the phases are those of a sweep */
-	bool fresh; /* a master from now on: it trusts no table */
+	/* The master since the latest election: until a sweep without flaw it writes every table,
+	 * reads P_Keys, and asks ports to register again. */
+	bool fresh;
 	bool wanted; /* another sweep, soon */
-	u64 wanted_ns; /* not before; */
+	u64 wanted_ns; /* not before */
 	u64 sweep_began_ns, sweep_ended_ns;
 	u64 light_due_ns;   /* of a light sweep, or of a look at other SMs alone */
-	u64 light_whole_ns; /* of a light sweep */
+	u64 light_whole_ns; /* of a light sweep of all switches */
 	u64 backoff_ns; /* after a flawed sweep */
 	/* LIDs: who had which, since the SM began */
 	u64 *lid_guid;	/* by LID */

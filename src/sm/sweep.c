@@ -49,12 +49,12 @@ static u16 sm_sweep_own_lid(const struct sm_subnet *s)
 void sm_sweep_configure(struct sm *sm)
 {
 	struct sm_subnet *before = sm->subnet, *s = sm->next;
-	bool whole;
+	bool able; /* there was memory for all */
 
 	sm_lid_assign(sm, s);
-	whole = sm_subnet_index(s);
-	whole = sm_routes_begin(sm, s, before) && whole;
-	s->flawed = s->flawed || !whole;
+	able = sm_subnet_index(s);
+	able = sm_routes_begin(sm, s, before) && able;
+	s->flawed = s->flawed || !able;
 	sm->report.lid = sm_sweep_own_lid(s);
 	sm->subnet = s;
 	sm->next = NULL;

@@ -2,8 +2,8 @@
  * in virtual time: an initiator, the target, and three processes beside it, joined by ways with few
  * places and delays by lot, from a seed.
  */
-#ifndef ENGINE_HAND_KIT_H
-#define ENGINE_HAND_KIT_H
+#ifndef ENGINE_FORWARD_KIT_H
+#define ENGINE_FORWARD_KIT_H
 
 #include <setjmp.h>
 #include <stdarg.h>

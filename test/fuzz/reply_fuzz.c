@@ -57,7 +57,7 @@ static struct fuzz {
 	struct input in;
 	struct node *node;
 	struct directory *directory;
-	int notice_fd;
+	int directory_fd;
 	int server; /* the node's end of the control socket at hand; -1: none */
 	int events; /* of the events socket */
 	int nodes;  /* that were found */
@@ -83,7 +83,7 @@ static u8 fuzz_place(u16 type)
 static int fuzz_fds(const struct shape *shape, u8 what, int fds[PROTO_FDS])
 {
 	u8 count = input_u8(&f.in) % (PROTO_FDS + 1);
-	int ends[2], extra[1] = { f.notice_fd };
+	int ends[2], extra[1] = { f.directory_fd };
 
 	if (what & RIGHT_FDS)
 		count = shape->fds;
@@ -101,7 +101,7 @@ static int fuzz_fds(const struct shape *shape, u8 what, int fds[PROTO_FDS])
 			close(f.events);
 		f.events = ends[0];
 		fds[0] = ends[1];
-		fds[1] = dup(f.notice_fd);
+		fds[1] = dup(f.directory_fd);
 	}
 	return count;
 }
@@ -228,7 +228,7 @@ static void fuzz_connect(void)
 	struct node_peer peer;
 
 	fuzz_prepare(PROTO_CONNECT, fuzz_serial());
-	if (node_connect(f.node, 3, f.notice_fd, &peer) == 0)
+	if (node_connect(f.node, 3, f.directory_fd, &peer) == 0)
 		fuzz_close_peer(&peer);
 }
 
@@ -333,7 +333,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	memset(&f, 0, sizeof(f));
 	f.in = (struct input){ data, size };
 	f.server = f.events = -1;
-	f.directory = directory_create(&f.notice_fd, &err);
+	f.directory = directory_create(&f.directory_fd, &err);
 	fuzz_need(f.directory != NULL, "no directory");
 	if (node_attach(&self, &f.node) == 0) {
 		for (int i = 0; i < STEPS && f.in.left != 0; i++)
@@ -345,7 +345,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	if (f.events >= 0)
 		close(f.events);
 	directory_unmap(f.directory);
-	close(f.notice_fd);
+	close(f.directory_fd);
 	fuzz_need(handle_lowest() == lowest, "a descriptor is left open");
 	return 0;
 }

@@ -89,7 +89,7 @@ static void fuzz_begin(void)
 	d->look_again_ns = UINT64_MAX;
 	fuzz_need(loop_init(&d->loop) == 0 && slots_open(&d->slots, -1, 0) == 0, "no daemon");
 	d->slots.file.next_process = 1;
-	d->directory = directory_create(&d->notice_fd, &err);
+	d->directory = directory_create(&d->directory_fd, &err);
 	fuzz_need(d->directory != NULL && daemon_udp_init(&d->udp, &d->loop) == 0, "no daemon");
 	d->directory->devices[0].id = d->devices[0].id = 1;
 	strcpy(d->devices[0].name, "roce0");
@@ -107,7 +107,7 @@ static void fuzz_begin(void)
 	d->started_ns = d->idle_since_ns = clock_now_ns();
 	f.extra[0] = d->slots.fd;
 	f.extra[1] = d->udp.fdstore.out;
-	f.extra[2] = d->notice_fd;
+	f.extra[2] = d->directory_fd;
 	for (int i = 0; i < CLIENTS; i++)
 		f.client[i] = -1;
 }
@@ -141,7 +141,7 @@ static void fuzz_finish(void)
 	pairs_clear(&d->pairs);
 	daemon_udp_destroy(&d->udp);
 	directory_unmap(d->directory);
-	close(d->notice_fd);
+	close(d->directory_fd);
 	slots_close(&d->slots);
 	loop_destroy(&d->loop);
 	free(d);

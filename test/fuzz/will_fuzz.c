@@ -55,7 +55,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	fuzz_need(loop_init(&d->loop) == 0 && slots_open(&d->slots, -1, 0) == 0 &&
 			  daemon_udp_init(&d->udp, &d->loop) == 0,
 		  "no daemon");
-	d->directory = directory_create(&d->notice_fd, &err);
+	d->directory = directory_create(&d->directory_fd, &err);
 	fuzz_need(d->directory != NULL, "no directory");
 	d->directory->devices[0].id = 1;
 	memcpy(d->directory->devices[0].gids[1].gid, own, sizeof(own));

@@ -156,7 +156,7 @@ static void node_listen__outlives_the_node(void **state)
 }
 
 /* What a node that has just begun does not show may be a listener of the node before: to a process
- * that came later, and to one that still reads the dead node's board. */
+ * that came later, and to one that still reads the dead node's directory. */
 static void node_listen__may_come_back_to_the_next_node(void **state)
 {
 	struct harness exact, masked, late;

@@ -1,5 +1,5 @@
 /* listeners.c: reads who listens from the node's directory, and prints it.
- * In:    the board's descriptor      Out: standard output
+ * In:    the directory's descriptor      Out: standard output
  * Runs:  the only thread             Locks: none
  * Spec:  IBA vol 1, annex A11 (service IDs and private data of the RDMA CM)
  */
@@ -46,7 +46,7 @@ static int listeners_compare(const void *a, const void *b)
 	return memcmp(x, y, sizeof(*x));
 }
 
-/* An id that listens on all devices is on the board once for each. */
+/* An id that listens on all devices is on the directory once for each. */
 static void listeners_sort(struct listeners *l)
 {
 	u32 kept = 0;
@@ -72,7 +72,7 @@ static int listeners_copy(const struct directory *n, struct listeners *out)
 		more = directory_list_listeners(n, &at, out->all + out->count, LISTENERS_CHUNK);
 		out->count += more;
 	} while (more == LISTENERS_CHUNK);
-	/* its place on the board tells nobody anything */
+	/* its place on the directory tells nobody anything */
 	for (u32 i = 0; i < out->count; i++)
 		out->all[i].next = 0;
 	listeners_sort(out);

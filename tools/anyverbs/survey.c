@@ -62,7 +62,8 @@ static int survey_ask_listeners(int fd, struct survey *s)
 {
 	struct proto_plain request, reply;
 	struct message m;
-	int err = link_ask(fd, PROTO_NOTICE, &request, sizeof(request), &reply, sizeof(reply), &m);
+	int err = link_ask(fd, PROTO_DIRECTORY, &request, sizeof(request), &reply, sizeof(reply),
+			   &m);
 
 	if (err < 0)
 		return err;

@@ -17,7 +17,7 @@ int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr)
 		.vendor_id =
 			/* nobody's OUI; 0 or a real vendor's would select a vendor's quirks in
 			 * clients */
-			0xa7b5,
+		0xa7b5,
 		.vendor_part_id = 1,
 		.hw_ver = 1,
 		.max_qp = SOFT_MAX_QP,
@@ -26,9 +26,8 @@ int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr)
 				    IB_DEVICE_SRQ_RESIZE | IB_DEVICE_N_NOTIFY_CQ |
 				    IB_DEVICE_PORT_ACTIVE_EVENT | IB_DEVICE_SYS_IMAGE_GUID |
 				    IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B |
-				    IB_DEVICE_SEND_W_INV |
-				    IB_DEVICE_MEM_MGT_EXTENSIONS | IB_DEVICE_XRC |
-				    IB_DEVICE_AUTO_PATH_MIG,
+				    IB_DEVICE_SEND_W_INV | IB_DEVICE_MEM_MGT_EXTENSIONS |
+				    IB_DEVICE_XRC | IB_DEVICE_AUTO_PATH_MIG,
 		.max_sge = IBT_MAX_SGE,
 		.max_sge_rd = IBT_MAX_SGE,
 		.max_cq = SOFT_MAX_CQ,
@@ -40,7 +39,7 @@ int soft_query_device(struct ib_device *ib, struct ib_device_attr *attr)
 		.max_res_rd_atom = SOFT_MAX_QP * 16,
 		.max_qp_init_rd_atom = IBT_MAX_RD_ATOMIC,
 		.atomic_cap = IB_ATOMIC_HCA,
-		/* the board's table holds all memberships, in any groups */
+		/* the directory's table holds all memberships, in any groups */
 		.max_mcast_grp = NODE_MEMBERS,
 		.max_mcast_qp_attach = NODE_MEMBERS,
 		.max_total_mcast_qp_attach = NODE_MEMBERS,

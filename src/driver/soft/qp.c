@@ -27,7 +27,7 @@ _Static_assert(offsetof(struct board_tally, reads) == offsetof(struct ibt_counte
 
 /* Peers, this process among them, load the word first and last. The other fields change only while
  * the word is 0 or that of RESET. Each store releases, so a peer that sees one of them sees that
- * word, too (direct_judge, pull_is_valid). */
+ * word, too (direct_judge, direct_pull_is_valid). */
 static void shown_begin(struct board_qp *shown, u32 qpn, u32 pd)
 {
 	__atomic_store_n(&shown->word, 0, __ATOMIC_RELEASE);
@@ -61,7 +61,7 @@ void soft_publish(void *arg, struct ibt_qp *engine)
 	u32 word = board_qp_word(ibt_qp_state(engine), type, ibt_qp_access(engine));
 
 	shown_connect(qp->shown, type, ibt_qp_peer(engine));
-	/* pairs with direct_judge and pull_is_valid */
+	/* pairs with direct_judge and direct_pull_is_valid */
 	__atomic_store_n(&qp->shown->word, word, __ATOMIC_RELEASE);
 	board_change(s->a.board);
 }

@@ -5,7 +5,8 @@
  *                       presence.c  its registration with core, and its end
  *                           attr.c  attributes, and the table of methods for the doors
  *   pd.c mr.c cq.c qp.c srq.c ah.c  one object each; fast.c: regions of fast registration;
- *                                   xrcd.c: XRC domains
+ *                                   xrcd.c: XRC domains; dm.c: device memory; dmabuf.c, odp.c:
+ *                                   regions of DMA buffers, on-demand paging
  *                           mads.h  what MAD ports share
  *          raw.h and its files: raw packet queue pairs, flow rules, work queues
  *

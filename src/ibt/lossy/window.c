@@ -26,8 +26,8 @@
 enum {
 	/* A stock receive buffer of the node's sockets is twice 212,992 bytes, and the kernel
 	 * counts about 9,000 for a packet of 4096 that comes alone. */
-	WINDOW_MAX = 208 << 10,
-	WINDOW_GREATEST = 16 << 20,
+	WINDOW_STOCK = 208 << 10,
+	WINDOW_MAX = 16 << 20,
 	WINDOW_STALL_US = 4000,
 	WINDOW_RTTS = 4,		  /* measurements, before the shortest one is believed */
 	WINDOW_BURST = 15 * (4096 + 512), /* what one system call takes */
@@ -53,13 +53,13 @@ static u32 window_most(const struct path_window *w)
 
 	if (likely(rtt_us < 2 * WINDOW_STALL_US) ||
 	    __atomic_load_n(&w->rtts, __ATOMIC_RELAXED) < WINDOW_RTTS)
-		return WINDOW_MAX;
-	return (u32)MIN((u64)WINDOW_MAX * rtt_us / WINDOW_STALL_US, (u64)WINDOW_GREATEST);
+		return WINDOW_STOCK;
+	return (u32)MIN((u64)WINDOW_STOCK * rtt_us / WINDOW_STALL_US, (u64)WINDOW_MAX);
 }
 
 static u32 window_limit(const struct path_window *w) REQUIRES(w->lock)
 {
-	return w->limit == 0 ? (u32)WINDOW_MAX : w->limit;
+	return w->limit == 0 ? (u32)WINDOW_STOCK : w->limit;
 }
 
 /* With nothing in flight anything may be sent. */
@@ -82,7 +82,8 @@ u8 window_stretch(struct ibt_qp *qp, u32 cost)
 	lock_acquire(&w->lock);
 	limit = window_limit(w);
 	lock_release(&w->lock);
-	while (limit > WINDOW_MAX && stretch < WINDOW_STRETCH && reads * (cost << stretch) < limit)
+	while (limit > WINDOW_STOCK && stretch < WINDOW_STRETCH &&
+	       reads * (cost << stretch) < limit)
 		stretch++;
 	return stretch;
 }
@@ -124,7 +125,7 @@ static void window_enlist(struct path_window *w, struct ibt_qp *qp) REQUIRES(w->
 		list_push_back(&w->waiting, &qp->req.place.node);
 }
 
-/* Leave for a probe. */
+/* Grants a probe, whatever the window has. */
 static void window_pass(struct path_window *w, struct ibt_qp *qp, u32 need) REQUIRES(w->lock)
 	REQUIRES(qp->req.sq_lock)
 {
@@ -137,6 +138,7 @@ static void window_pass(struct path_window *w, struct ibt_qp *qp, u32 need) REQU
 bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 {
 	struct stream *s = &qp->req.stream;
+	/* Taken from the window by an earlier call, and not yet sent. */
 	u32 held = s->charged - (s->cost_next - s->cost_done);
 	struct path_window *w = qp->dest->window;
 	bool granted = false;
@@ -146,7 +148,7 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 		return true;
 	need = cost - held;
 	lock_acquire(&w->lock);
-	if (unlikely(w->in_flight == 0 && w->limit > WINDOW_MAX))
+	if (unlikely(w->in_flight == 0 && w->limit > WINDOW_STOCK))
 		w->limit = 0;
 	room = window_is_turn(w, qp) ? window_room(w, need) : 0;
 	portion = window_portion(w, qp, need, left);
@@ -154,6 +156,8 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 		window_pass(w, qp, need);
 		granted = true;
 	} else if (room >= portion) {
+		/* More follows, of this message or of a request behind it: takes a whole
+		 * quantum, so that not each packet takes the window's lock. */
 		if (left > cost || qp->req.next + 1 != qp->req.head)
 			portion = MIN(MAX(portion, (u32)WINDOW_QUANTUM), room);
 		w->in_flight += portion;
@@ -182,14 +186,14 @@ static void window_grow(struct path_window *w, u32 acked) REQUIRES(w->lock)
 {
 	u64 limit = window_limit(w), most = window_most(w);
 
-	if (acked == 0 || (limit == most && likely(limit == WINDOW_MAX)))
+	if (acked == 0 || (limit == most && likely(limit == WINDOW_STOCK)))
 		return;
-	if (limit < WINDOW_MAX)
+	if (limit < WINDOW_STOCK)
 		limit += (u64)acked * WINDOW_GROWTH / limit;
 	else
 		limit = window_grow_far(w, limit, acked);
 	limit = MIN(limit, most);
-	w->limit = limit == WINDOW_MAX ? 0 : (u32)limit;
+	w->limit = limit == WINDOW_STOCK ? 0 : (u32)limit;
 }
 
 void window_settle(struct ibt_qp *qp, u32 acked)

@@ -2,7 +2,7 @@
  *
  * The alternate path is loaded by ibt_qp_load_alternate. It counts while qp->attr.path_mig_state is
  * REARM or ARMED: then the queue pair is watched (QP_TAKES_WATCHED): what comes for it goes through
- * migrate.c, what it sends through shut.c. Otherwise nothing here costs a packet anything.
+ * migrate.c, what it sends through portdown.c. Otherwise nothing here costs a packet anything.
  */
 #ifndef IBT_MIGRATE_ALTERNATE_H
 #define IBT_MIGRATE_ALTERNATE_H

@@ -359,7 +359,7 @@ void resp_rate_timer(struct timer *t)
 	resp_resume(qp);
 }
 
-/* ---- requests of an XRC target that are held while another process is at work: hand.h ---- */
+/* ---- requests of an XRC target that are held while another process is at work: forward.h ---- */
 
 /* Acknowledges what has been executed, outside of the callbacks of the initiator's path. */
 static void resp_acknowledge_held(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
@@ -464,7 +464,7 @@ void resp_receive_done(struct ibt_qp *qp, struct path_dest *from, const struct p
 		resp_after(qp, after, fatal);
 }
 
-void resp_hand_timer(struct timer *t)
+void resp_forward_timer(struct timer *t)
 {
 	struct ibt_qp *qp = forward_qp(t);
 	enum resp_verdict fatal = RESP_OK;

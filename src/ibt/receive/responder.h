@@ -19,14 +19,15 @@ enum resp_verdict resp_execute(struct ibt_qp *qp, struct path_dest *from, const 
 /* Then acknowledges it, 9.7.5.1: counts its PSN, answers it, or owes an acknowledgement. */
 void resp_acknowledge(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p)
 	REQUIRES(qp->resp.rq_lock);
-/* Another process has executed, answered or refused what the target handed to it (hand.h). As
+/* Another process has executed, answered or refused what the target forwarded to it (forward.h). As
  * resp_receive. */
 void resp_receive_done(struct ibt_qp *qp, struct path_dest *from, const struct pkt *p,
 		       const void *payload);
-/* The process at `dest` has died: an XRC target may have handed requests to it. As resp_receive. */
+/* The process at `dest` has died: an XRC target may have forwarded requests to it. As
+ * resp_receive. */
 void resp_peer_died(struct ibt_qp *qp, struct path_dest *dest);
-/* The function of the timer of a target's hand: tries again what found no room. */
-void resp_hand_timer(struct timer *t);
+/* The function of the timer of a target's forwarding: tries again what found no room. */
+void resp_forward_timer(struct timer *t);
 /* The function of the timer of responder.answer_rate: sends the responses that the rate held
  * back. */
 void resp_rate_timer(struct timer *t);

@@ -33,9 +33,9 @@ enum resp_verdict {
 	RESP_NAK_OPERATION,
 	RESP_NAK_PULL,
 	RESP_DROP,
-	RESP_GONE, /* responses are owed that will never be sent */
-	RESP_TAGGED, /* no verdict yet: the receive source is a tag-matching SRQ (tm.c) */
-	RESP_ELSEWHERE, /* no verdict yet: the SRQ may be another process' (hand.c) */
+	RESP_GONE,	   /* responses are owed that will never be sent */
+	RESP_TAGGED,	   /* no verdict yet: the receive source is a tag-matching SRQ (tm.c) */
+	RESP_ELSEWHERE,	   /* no verdict yet: the SRQ may be another process' (forward.c) */
 	RESP_NAK_SEQUENCE, /* requests were dropped: the initiator is to send them again */
 };
 

@@ -1,4 +1,5 @@
-/* portdown.c: what a queue pair sends while its port is down, or it has an alternate path (mig.c).
+/* portdown.c: what a queue pair sends while its port is down, or it has an alternate path
+ * (alternate.c).
  *
  * The paths are the process', the port is the device's: so each queue pair knows the state of its
  * port. Packets that it sends are lost here, packets to it where the engine finds it (engine.c),

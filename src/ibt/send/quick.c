@@ -1,7 +1,7 @@
 /* quick.c: the two posts, and the fast path of a small SEND: RC, one piece of memory, in sequence,
- * on a reliable path, with nothing else in flight. All other requests take the general path (qp.c,
- * requester.c, responder.c, completer.c) from the beginning: a quick function that returns false
- * has changed no state.
+ * on a reliable path, with nothing else in flight. All other requests take the general path
+ * (post.c, requester.c, responder.c, completer.c) from the beginning: a quick function that returns
+ * false has changed no state.
  *
  * In: requests, or a brief packet    Out: brief packets, or completions
  * Runs: the poster; the receiving thread    Locks: sq_lock; rq_lock, then the CQ's
@@ -157,7 +157,7 @@ static inline struct ibv_send_wr *quick_send(struct ibt_qp *qp, struct ibv_send_
 		for (left = wr; taken != 0; taken--)
 			left = left->next;
 	}
-	ops->flush(qp->dest);
+	ops->flush(qp->dest); /* also after 0: harmless, and rarer than a test would be cheap */
 	return left;
 }
 

@@ -17,7 +17,7 @@ enum wait_reason {
 };
 
 /* The requester's half of an RC connection over a path that loses or reorders packets. Numbers of
- * packets are linear here, a PSN is their low 24 bits; send_wqe.first_psn and ibt_qp.sq_psn too. */
+ * packets are linear here, a PSN is their low 24 bits; send_wqe.first_psn and requester.psn too. */
 struct stream {
 	u32 una;  /* what comes before it the peer has executed */
 	u32 top;  /* behind the last that was ever sent */
@@ -27,8 +27,8 @@ struct stream {
 	bool probe, probed;
 	bool timing; /* the timer is armed */
 	u32 probe_psn;
-	/* Bytes, with a charge per packet, free running: where sq_psn and the oldest packet that
-	 * something is awaited for stand. */
+	/* Bytes, with a charge per packet, free running: where the next PSN and the oldest
+	 * packet that something is awaited for stand. */
 	u32 cost_next, cost_done;
 	u32 charged; /* of the destination's window: what is in flight, and what may be sent next */
 	u32 uncounted; /* part of `charged` that the window does not count: a probe's */

@@ -18,10 +18,10 @@
 #include "ibt/lossy/window.h"
 
 enum {
-	HAND_HELD = 512,	     /* requests */
-	HAND_BYTES = 512 << 10,	     /* of payload that waits here */
-	HAND_RETRY_US = 500,	     /* the way to the other process had no room */
-	HAND_FLUSH_BYTES = 32 << 10, /* of an answer, sent together */
+	FORWARD_HELD = 512,		/* requests */
+	FORWARD_BYTES = 512 << 10,	/* of payload that waits here */
+	FORWARD_RETRY_US = 500,		/* the way to the other process had no room */
+	FORWARD_FLUSH_BYTES = 32 << 10, /* of an answer, sent together */
 };
 
 struct forward {
@@ -76,7 +76,7 @@ static void forward_arm(struct forward *h)
 {
 	struct ibt *ibt = h->qp->ibt;
 
-	if (timer_arm(ibt->cfg.timers, &h->timer, clock_now_ns() + HAND_RETRY_US * NS_PER_US))
+	if (timer_arm(ibt->cfg.timers, &h->timer, clock_now_ns() + FORWARD_RETRY_US * NS_PER_US))
 		ibt->cfg.kick(ibt->cfg.arg);
 }
 
@@ -147,7 +147,7 @@ static struct forward_item *forward_add(struct forward *h, const struct pkt *p, 
 {
 	struct forward_item *item;
 
-	if (h->count >= HAND_HELD)
+	if (h->count >= FORWARD_HELD)
 		return NULL;
 	item = calloc(1, sizeof(*item));
 	if (item == NULL)
@@ -179,7 +179,7 @@ void forward_settle(struct ibt_qp *qp)
 	if (item->sent || item->payload == item->copy)
 		return;
 	list_remove(&item->node);
-	if (h->bytes + item->pkt.length <= HAND_BYTES)
+	if (h->bytes + item->pkt.length <= FORWARD_BYTES)
 		kept = malloc(sizeof(*kept) + item->pkt.length);
 	if (kept != NULL) {
 		*kept = *item;
@@ -507,7 +507,7 @@ static bool forward_answered(struct ibt_qp *qp, struct forward *h, const struct 
 	}
 	item->answered += p->length;
 	last = p->opcode == PKT_ATOMIC_ACK || item->answered == item->pkt.dma_length;
-	if (last || item->answered % HAND_FLUSH_BYTES < p->length)
+	if (last || item->answered % FORWARD_FLUSH_BYTES < p->length)
 		qp->dest->path->ops->flush(qp->dest);
 	if (last)
 		forward_complete(qp, h, item);

@@ -1,4 +1,4 @@
-/* proxy.h: the other end of hand.h: a process executes, by its SRQs and its memory, what XRC
+/* proxy.h: the other end of forward.h: a process executes, by its SRQs and its memory, what XRC
  * targets of other processes hand to it. */
 #ifndef IBT_XRC_PROXY_H
 #define IBT_XRC_PROXY_H

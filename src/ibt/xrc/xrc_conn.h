@@ -9,7 +9,7 @@ struct forward;
 
 struct xrc_conn {
 	u64 xrcd WRITTEN_UNDER(responder.rq_lock); /* the number of its domain */
-	/* requests for SRQs of other processes: hand.h. NULL: there were none */
+	/* requests for SRQs of other processes: forward.h. NULL: there were none */
 	struct forward *forward WRITTEN_UNDER(responder.rq_lock);
 
 	/* Of a proxy only: proxy.h. */

@@ -1,5 +1,5 @@
 /* device.h: devices and their ports: processes read them on the directory, tools ask for them.
- * EV_CONFIG says that the board has changed: a plain message.
+ * EV_CONFIG says that the directory has changed: a plain message.
  */
 #ifndef NODE_PROTOCOL_DEVICE_H
 #define NODE_PROTOCOL_DEVICE_H

@@ -540,7 +540,7 @@ static int direct_pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn,
 	if (!l->self && (!mapped || direct_pull_is_moved(l, theirs, n, here, generation)))
 		done = space_read(l->space_fd, theirs, n, ours) == 0;
 	/* Judged again: a queue pair that fails by itself does not wait, and its flush completions
-	 * come later than the word (qp_fail_both). */
+	 * come later than the word (finish_both). */
 	if (!direct_pull_is_valid(l, sqpn, dqpn))
 		return -EPIPE;
 	return done ? 0 : -EOPNOTSUPP;

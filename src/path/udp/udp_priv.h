@@ -9,6 +9,8 @@
  *   send.c     packets gather in a batch; a batch leaves in few system calls
  *   receive.c  datagrams become packets, or a counted drop
  *   cut.c      joined packets of unknown length
+ *   qp1.c      datagrams to QP1 that the node has received for this process
+ *   udp.c      the path's life, and its table of operations
  *
  * Locks: poll_lock (receiving, one thread at a time), then a destination's tx_lock, then lock.
  */

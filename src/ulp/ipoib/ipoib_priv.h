@@ -185,8 +185,8 @@ void ipoib_kick_at(struct ipoib *ip, u64 ns) REQUIRES(ip->lock);
 bool ipoib_is_on_link(const struct ipoib *ip, const u8 addr[16]) REQUIRES(ip->lock);
 
 /* ---- ring.c ---- */
-/* Makes the queue pair and what it stands on. 0 or a negative errno; ring_close undoes also half
- * of it. May block. */
+/* Makes the queue pair and what it stands on. 0 or a negative errno; ipoib_ring_close undoes
+ * also half of it. May block. */
 int ipoib_ring_open(struct ipoib *ip);
 void ipoib_ring_close(struct ipoib *ip);
 /* A buffer for a frame of this room's own. NULL: none is idle. */

@@ -4,7 +4,9 @@
 #include "ibt/ibt_qp.h"
 
 #define PLACE(type, field)                                                                         \
-	{ (u16)offsetof(type, field), (u16)sizeof(((type *)NULL)->field) }
+	{                                                                                          \
+		(u16) offsetof(type, field), (u16)sizeof(((type *)NULL)->field)                    \
+	}
 
 void ibt_show_places(struct path_place out[INSIDE_COUNT])
 {
