@@ -10,6 +10,7 @@
 
 bool sm_lid_init(struct sm *sm)
 {
+	sm->lid_end = SM_LIDS;
 	sm->lid_guid = calloc(SM_LIDS, sizeof(*sm->lid_guid));
 	sm->lid_stamp = calloc(SM_LIDS, sizeof(*sm->lid_stamp));
 	return sm->lid_guid != NULL && sm->lid_stamp != NULL;
@@ -24,7 +25,7 @@ void sm_lid_destroy(struct sm *sm)
 
 static bool sm_lid_is_free(const struct sm *sm, u32 lid)
 {
-	return lid != 0 && lid < SM_LIDS && sm->lid_stamp[lid] != sm->lid_sweep;
+	return lid != 0 && lid < sm->lid_end && sm->lid_stamp[lid] != sm->lid_sweep;
 }
 
 static bool sm_lid_give(struct sm *sm, struct sm_port *p, u32 lid)
@@ -45,10 +46,10 @@ enum sm_lid_step { LID_OWN, LID_CLAIMED, LID_REMEMBERED, LID_NEW, LID_STEPS };
 /* The lowest that nobody has had; else the lowest that nobody has. */
 static u32 sm_lid_search(const struct sm *sm, u32 *cursor)
 {
-	for (; *cursor < SM_LIDS; ++*cursor)
+	for (; *cursor < sm->lid_end; ++*cursor)
 		if (sm->lid_guid[*cursor] == 0 && sm_lid_is_free(sm, *cursor))
 			return *cursor;
-	for (u32 lid = 1; lid < SM_LIDS; lid++)
+	for (u32 lid = 1; lid < sm->lid_end; lid++)
 		if (sm_lid_is_free(sm, lid))
 			return lid;
 	return 0;

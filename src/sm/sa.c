@@ -11,7 +11,13 @@
 
 struct sm_sa *sm_sa_new(void)
 {
-	return calloc(1, sizeof(struct sm_sa));
+	struct sm_sa *sa = calloc(1, sizeof(*sa));
+
+	if (sa == NULL)
+		return NULL;
+	sa->groups_max = SA_MLIDS;
+	sa->subscribers_max = SA_SUBSCRIBERS;
+	return sa;
 }
 
 void sm_sa_free(struct sm_sa *sa)
@@ -35,10 +41,10 @@ bool sm_sa_grow(void **array, u32 *room, u32 count, size_t size, u32 max)
 	u32 wide = *room == 0 ? 4 : *room * 2;
 	void *p;
 
-	if (count < *room)
-		return true;
 	if (count >= max)
 		return false;
+	if (count < *room)
+		return true;
 	p = realloc(*array, wide * size);
 	if (p == NULL)
 		return false;

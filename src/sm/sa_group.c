@@ -76,7 +76,7 @@ struct sm_group *sm_group_find(const struct sm_sa *sa, const u8 *mgid)
 static u32 sm_group_capacity(const struct sm *sm)
 {
 	const struct sm_subnet *s = sm->subnet;
-	u32 least = SA_MLIDS;
+	u32 least = sm->sa->groups_max;
 
 	for (u32 i = 0; s != NULL && i < s->switches; i++)
 		least = MIN(least, (u32)wire_get16(s->node[s->sw[i]].switch_info + 4));

@@ -49,7 +49,7 @@ static u16 sm_inform_subscribe(struct sm_sa *sa, const struct sm_subscriber *s)
 	if (sm_inform_find(sa, s) != NULL)
 		return SA_OK;
 	if (!sm_sa_grow((void **)&sa->subscriber, &sa->subscriber_room, sa->subscribers,
-			sizeof(*sa->subscriber), SA_SUBSCRIBERS))
+			sizeof(*sa->subscriber), sa->subscribers_max))
 		return SA_NO_RESOURCES;
 	sa->subscriber[sa->subscribers++] = *s;
 	return SA_OK;

@@ -148,11 +148,13 @@ struct sm_sa {
 	u16 dead[SA_MLIDS]; /* MLIDs whose tables are to be emptied */
 	u32 dead_count;
 	u32 group_top; /* behind the last one */
+	u32 groups_max FIXED; /* the broadcast group among them */
 	u64 made_up;   /* MGIDs of the SM's own */
 	struct sm_service *service;
 	u32 services, service_room;
 	struct sm_subscriber *subscriber;
 	u32 subscribers, subscriber_room;
+	u32 subscribers_max FIXED;
 	struct sm_notice *notice;
 	u32 notices, notice_room;
 	u64 sequence; /* of reports */

@@ -250,6 +250,7 @@ struct sm {
 	u64 light_whole_ns; /* of a light sweep of all switches */
 	u64 backoff_ns; /* after a flawed sweep */
 	/* LIDs: who had which, since the SM began */
+	u32 lid_end FIXED; /* behind the last that it gives out */
 	u64 *lid_guid;	/* by LID */
 	u32 *lid_stamp; /* the sweep that has given it out */
 	u32 lid_sweep;
