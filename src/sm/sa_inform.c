@@ -65,6 +65,25 @@ static u16 sm_inform_unsubscribe(struct sm_sa *sa, const struct sm_subscriber *s
 	return SA_OK;
 }
 
+/* Reports that wait for their response follow the port: another one may have its LID now. */
+static void sm_inform_move_reports(struct sm *sm)
+{
+	struct sm_sa *sa = sm->sa;
+	u32 kept = 0, at;
+
+	for (u32 i = 0; i < sa->notices; i++) {
+		struct sm_notice *n = &sa->notice[i];
+		const struct sm_port *p = sm_subnet_find_guid(sm->subnet, n->port_guid, &at);
+
+		if (p == NULL)
+			continue;
+		n->mad.slid = sm->report.lid;
+		n->mad.dlid = p->lid;
+		sa->notice[kept++] = *n;
+	}
+	sa->notices = kept;
+}
+
 /* A port that has left hears nothing more; one that has another LID, there. */
 void sm_inform_subnet_changed(struct sm *sm)
 {
@@ -82,6 +101,7 @@ void sm_inform_subnet_changed(struct sm *sm)
 		sa->subscriber[kept++] = *s;
 	}
 	sa->subscribers = kept;
+	sm_inform_move_reports(sm);
 }
 
 u16 sm_inform_set(struct sm_query *q)
@@ -150,7 +170,8 @@ static void sm_inform_report(struct sm *sm, const struct sm_subscriber *s, const
 		return;
 	}
 	n = &sa->notice[sa->notices++];
-	*n = (struct sm_notice){ .mad = { .src_qp = 1,
+	*n = (struct sm_notice){ .port_guid = wire_get64(s->gid + 8),
+				 .mad = { .src_qp = 1,
 					  .dst_qp = 1,
 					  .qkey = SM_QKEY,
 					  .slid = sm->report.lid,

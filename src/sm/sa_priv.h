@@ -138,6 +138,7 @@ struct sm_subscriber {
 
 struct sm_notice {
 	struct fabric_mad mad;
+	u64 port_guid; /* of the subscriber */
 	u64 due_ns;
 	u8 tries;
 } OWNED_BY(the SM);

@@ -635,6 +635,38 @@ static void sa__subscriptions_end_with_their_port(void **state)
 	assert_memory_equal(out[0], gid, sizeof(gid));
 }
 
+/* The port comes back from another subnet, with the LID that it had there. */
+static void come_back(u32 port, u16 lid)
+{
+	fabric_link_set(r.bed.f, port, false);
+	fabric_port_begin(r.bed.f, port)->lid = lid;
+	fabric_port_end(r.bed.f, port);
+	fabric_link_set(r.bed.f, port, true);
+}
+
+/* A report that waits for its response is for the port, whoever has its LID now. */
+static void sa__reports_follow_their_port(void **state)
+{
+	u32 a = rig_host(&r, 0), b = rig_host(&r, 9), c = rig_host(&r, 5);
+	u16 lid = rig_lid(&r, a);
+	u8 w[200];
+
+	(void)state;
+	inform(w, 0xffff, 0, true);
+	assert_int_equal(rig_status(rig_ask(&r, a, SET, INFORM, 0, w)), 0);
+	group(w, 1, c, 1);
+	assert_int_equal(rig_status(rig_ask(&r, c, SET, GROUPS, CREATE, w)), 0);
+	come_back(a, 200);
+	come_back(b, lid);
+	rig_run(&r, 300);
+	rig_check_active(&r);
+	r.answers = 0;
+	rig_run(&r, 1000);
+	for (u32 i = 0; i < r.answers; i++)
+		assert_int_not_equal(r.answer_port[i], b);
+	assert_int_equal(reports(a, 66), 1);
+}
+
 /* Of a group that was refused nobody hears that it ended. */
 static void sa__no_report_of_a_group_that_never_was(void **state)
 {
@@ -731,6 +763,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sa__no_report_of_a_group_that_never_was, begin,
 						end),
 		cmocka_unit_test_setup_teardown(sa__subscriptions_end_with_their_port, begin, end),
+		cmocka_unit_test_setup_teardown(sa__reports_follow_their_port, begin, end),
 		cmocka_unit_test_setup_teardown(sa__asked_by_its_own_host, begin, end),
 		cmocka_unit_test_setup_teardown(sa__reports_of_a_range_of_lids, begin, end),
 	};
