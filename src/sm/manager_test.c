@@ -71,6 +71,59 @@ static void manager__a_higher_one_takes_over_and_dies(void **state)
 	rig_end(&r);
 }
 
+static void lie(u32 port, u8 says, u64 guid)
+{
+	r.liar = port;
+	r.liar_state = says;
+	r.liar_guid = guid;
+	fabric_set_issm(r.bed.f, port, true);
+}
+
+/* Returns the MLID. */
+static u16 join(u32 port)
+{
+	static const u8 mgid[16] = { 0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, [15] = 1 };
+	u8 w[200] = { 0 };
+	const struct fabric_mad *m;
+
+	memcpy(w, mgid, sizeof(mgid));
+	wire_put64(w + 16, 0xfe80000000000000ull);
+	wire_put64(w + 24, rig_guid(&r, port));
+	wire_put32(w + 32, 1);
+	wire_put16(w + 40, 0xffff);
+	w[48] = 0x21;
+	m = rig_ask(&r, port, METHOD_SET, 0x38, 0x130c7, w);
+	assert_int_equal(rig_status(m), 0);
+	return wire_get16(m->mad + 56 + 36);
+}
+
+/* A master that was one before gives nobody what was for the groups that it had then. */
+static void manager__groups_end_with_their_master(void **state)
+{
+	struct fabric_flow w = { .pkey = 0xffff };
+	u32 to[4], a, b;
+	u16 mlid;
+
+	(void)state;
+	rig_begin(&r, "fat-tree:4x4");
+	rig_add(&r, rig_place(&r));
+	rig_settle(&r, r.sms[0].sm, 1000);
+	a = rig_host(&r, 1);
+	b = rig_host(&r, 9);
+	mlid = join(a);
+	assert_int_equal(join(b), mlid);
+	assert_int_equal(fabric_mcast_route(r.bed.v, a, mlid, &w, to, 4), 1);
+	lie(rig_host(&r, 3), SM_DISCOVERING, rig_guid(&r, rig_host(&r, 3)));
+	rig_run(&r, 1000);
+	r.liar_state = SM_STANDBY;
+	rig_run(&r, 1000);
+	assert_int_equal(state_of(0), SM_STANDBY);
+	rig_run(&r, 10000);
+	assert_int_equal(state_of(0), SM_MASTER);
+	assert_int_equal(fabric_mcast_route(r.bed.v, a, mlid, &w, to, 4), 0);
+	rig_end(&r);
+}
+
 static void manager__one_that_does_not_answer_is_replaced(void **state)
 {
 	(void)state;
@@ -160,14 +213,6 @@ static void manager__hands_over_to_the_highest(void **state)
 	assert_int_equal(state_of(1), SM_MASTER);
 	assert_int_equal(rig_report(r.sms[0].sm).faults, faults);
 	rig_end(&r);
-}
-
-static void lie(u32 port, u8 says, u64 guid)
-{
-	r.liar = port;
-	r.liar_state = says;
-	r.liar_guid = guid;
-	fabric_set_issm(r.bed.f, port, true);
 }
 
 static void manager__one_that_never_becomes_the_master(void **state)
@@ -295,6 +340,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(manager__the_lower_guid_is_the_master),
 		cmocka_unit_test(manager__a_higher_one_takes_over_and_dies),
+		cmocka_unit_test(manager__groups_end_with_their_master),
 		cmocka_unit_test(manager__one_that_does_not_answer_is_replaced),
 		cmocka_unit_test(manager__two_parts_become_one),
 		cmocka_unit_test(manager__hands_over_to_the_highest),

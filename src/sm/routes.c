@@ -63,12 +63,18 @@ static bool sm_routes_has_kept(const struct sm *sm, const struct sm_node *n,
 	       wire_get16(n->port[0].info + PI_LID) == old->port[0].lid && old->port[0].lid != 0;
 }
 
+/* All of it is written again. Trees follow, of the groups that there are: a master that was one
+ * before has forgotten those that it had then. */
 static void sm_routes_forget(struct sm_node *n)
 {
+	size_t words = (n->ports / 16u + 1) * SM_MFT_BLOCK;
+
 	if (n->lft_blocks > 0)
 		memset(n->lft_dirty, 1, n->lft_blocks);
-	if (n->mft_blocks > 0)
-		memset(n->mft_dirty, 0xff, n->mft_blocks * 2);
+	if (n->mft_blocks == 0)
+		return;
+	memset(n->mft, 0, n->mft_blocks * words * sizeof(*n->mft));
+	memset(n->mft_dirty, 0xff, n->mft_blocks * 2);
 }
 
 static bool sm_routes_take_over(struct sm *sm, struct sm_subnet *s, struct sm_subnet *before)
