@@ -236,6 +236,19 @@ static int sm_manager_obey(const struct sm *sm, u32 modifier)
 	}
 }
 
+/* Another master has handed over: switches have its tables, and hosts have registered with it. */
+static void sm_manager_begin_anew(struct sm *sm)
+{
+	sm_smp_clear(sm);
+	sm_subnet_free(sm->next);
+	sm->next = NULL;
+	sm->phase = SM_IDLE;
+	sm->sweeping = false;
+	sm->fresh = true;
+	sm_sa_forget(sm);
+	sm_sweep_want(sm, 0);
+}
+
 static u16 sm_manager_set(struct sm *sm, const u8 *mad)
 {
 	int state = sm_manager_obey(sm, wire_get32(mad + MAD_MODIFIER));
@@ -244,8 +257,11 @@ static u16 sm_manager_set(struct sm *sm, const u8 *mad)
 	/* Only the master that this standby knows may hand over to it, or disable it. */
 	if (state < 0 || (sm->state == SM_STANDBY && from != sm->master.guid))
 		return STATUS_BAD_VALUE;
-	if ((enum sm_state)state == sm->state)
+	if ((enum sm_state)state == sm->state) {
+		if (sm->state == SM_MASTER && wire_get32(mad + MAD_MODIFIER) == MANAGER_HANDOVER)
+			sm_manager_begin_anew(sm);
 		return STATUS_OK;
+	}
 	sm_smp_clear(sm);
 	sm->phase = SM_IDLE;
 	sm_manager_state(sm, (enum sm_state)state);
