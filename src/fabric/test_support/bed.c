@@ -32,6 +32,8 @@ static void bed_changed(void *arg, u32 port, u32 what)
 	b->changes++;
 	b->changed_port = port;
 	b->changed_what = what;
+	if (b->change != NULL)
+		b->change(b, port);
 }
 
 static u64 bed_now_ns(void *arg)

@@ -21,6 +21,7 @@ struct bed {
 	u32 changes;
 	u32 changed_port, changed_what;					      /* the latest one */
 	void (*deliver)(struct bed *b, u32 port, const struct fabric_mad *m); /* or NULL */
+	void (*change)(struct bed *b, u32 port);			      /* or NULL */
 } OWNED_BY(the test);
 
 /* ---- topologies: begin, add nodes and cables, then bed_up

@@ -47,6 +47,8 @@ static void rig_deliver(struct bed *b, u32 port, const struct fabric_mad *m)
 		rig_lie(r, port, m);
 		return;
 	}
+	if (r->heard != NULL)
+		r->heard(r, port, m);
 	if (r->answers < RIG_ANSWERS) {
 		r->answer[r->answers] = *m;
 		r->answer_port[r->answers++] = port;
@@ -71,14 +73,30 @@ static u64 rig_now(void *arg)
 
 static const struct sm_ops rig_ops = { .send = rig_send, .now_ns = rig_now };
 
+/* As the host of an SM does. What an SM itself does to its port is no news to it. */
+static void rig_change(struct bed *b, u32 port)
+{
+	struct rig *r = container_of(b, struct rig, bed);
+
+	if ((b->changed_what & FABRIC_CHANGED_STATE) == 0 ||
+	    b->f->port[port].state > FABRIC_INIT)
+		return;
+	for (u32 i = 0; i < r->sm_count; i++)
+		if (r->sms[i].sm != NULL && r->sms[i].port == port)
+			sm_wake(r->sms[i].sm);
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 void rig_take(struct rig *r)
 {
 	r->sm_count = r->answers = r->liar = 0;
 	r->mute_guid = 0;
+	r->sms_began = 0;
+	r->heard = NULL;
 	r->tid = 1;
 	r->bed.deliver = rig_deliver;
+	r->bed.change = rig_change;
 }
 
 void rig_begin(struct rig *r, const char *spec)
@@ -99,19 +117,25 @@ void rig_end(struct rig *r)
 	bed_end(&r->bed);
 }
 
+struct sm *rig_return(struct rig *r, u32 index)
+{
+	struct sm_config c = { .seed = 100 + r->sms_began++ };
+
+	r->sms[index].sm = sm_create(&rig_ops, &r->sms[index].rig, &c);
+	assert_non_null(r->sms[index].sm);
+	fabric_set_issm(r->bed.f, r->sms[index].port, true);
+	return r->sms[index].sm;
+}
+
 struct sm *rig_add(struct rig *r, u32 port)
 {
 	u32 i = r->sm_count++;
-	struct sm_config c = { .seed = 100 + i };
 
 	r->sms[i].port = port;
 	r->sms[i].rig = r;
 	r->sms[i].deaf = false;
 	r->sms[i].sent = 0;
-	r->sms[i].sm = sm_create(&rig_ops, &r->sms[i].rig, &c);
-	assert_non_null(r->sms[i].sm);
-	fabric_set_issm(r->bed.f, port, true);
-	return r->sms[i].sm;
+	return rig_return(r, i);
 }
 
 void rig_kill(struct rig *r, u32 index)

@@ -17,6 +17,7 @@ struct rig {
 		bool deaf; /* it neither sends nor receives */
 		u64 sent;
 	} sms[RIG_SMS];
+	u64 sms_began; /* so far */
 	u32 sm_count;
 	/* MADs for hosts, other than for SMs */
 	struct fabric_mad answer[RIG_ANSWERS];
@@ -28,6 +29,8 @@ struct rig {
 	u64 mute_guid; /* of a port from which no NodeInfo comes; 0: none */
 	u64 tid;
 	u32 modifier; /* the attribute modifier of requests to the SA */
+	/* a host hears a MAD; or NULL */
+	void (*heard)(struct rig *r, u32 port, const struct fabric_mad *m);
 } OWNED_BY(the test);
 
 /* Of a topology's words; *r is static memory of the test. */
@@ -38,6 +41,8 @@ void rig_end(struct rig *r);
 /* An SM at a port of the fabric. */
 struct sm *rig_add(struct rig *r, u32 port);
 void rig_kill(struct rig *r, u32 index);
+/* One that was killed begins anew. */
+struct sm *rig_return(struct rig *r, u32 index);
 /* A good place for an SM: the first switch, or a CA's first port. */
 u32 rig_place(const struct rig *r);
 /* The first port of the n-th CA, from 0. */
