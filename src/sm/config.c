@@ -49,7 +49,8 @@ static void sm_config_home(struct sm *sm, const struct sm_port *p, bool is_switc
 	d[PI_LMC] = 0;
 	d[PI_MTU] &= 0xf0;
 	d[PI_SUBNET_TIMEOUT] = (u8)((d[PI_SUBNET_TIMEOUT] & 0xe0) | CONFIG_TIMEOUT);
-	if (!is_switch && (sm->fresh || wire_get16(p->info + PI_LID) != p->lid))
+	if (!is_switch && (sm->fresh || wire_get16(p->info + PI_LID) != p->lid ||
+			   wire_get16(p->info + PI_SM_LID) != sm_lid))
 		d[PI_SUBNET_TIMEOUT] |= PI_REREGISTER;
 }
 

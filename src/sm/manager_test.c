@@ -126,13 +126,12 @@ static void manager__groups_end_with_their_master(void **state)
 
 /* Another one was the master while this one was stopped: switches have its tables, and hosts have
  * registered with it. */
-static void manager__one_that_goes_on_begins_anew(void **state)
+static void go_on(bool other_dies)
 {
 	struct fabric_flow w = { .pkey = 0xffff };
 	u32 to[4], a, b;
 	u16 mlid;
 
-	(void)state;
 	rig_begin(&r, "fat-tree:4x4");
 	rig_add(&r, rig_host(&r, 3));
 	rig_add(&r, rig_place(&r));
@@ -148,17 +147,34 @@ static void manager__one_that_goes_on_begins_anew(void **state)
 	assert_int_equal(join(b), mlid);
 	r.sms[0].deaf = false;
 	sm_wake(r.sms[0].sm);
-	sm_wake(r.sms[1].sm);
+	if (other_dies)
+		rig_kill(&r, 1);
+	else
+		sm_wake(r.sms[1].sm);
 	r.bed.changed_what = 0;
 	rig_run(&r, 15000);
 	assert_int_equal(state_of(0), SM_MASTER);
-	assert_int_equal(state_of(1), SM_STANDBY);
+	if (!other_dies)
+		assert_int_equal(state_of(1), SM_STANDBY);
 	assert_int_not_equal(r.bed.changed_what & FABRIC_CHANGED_REREGISTER, 0);
 	assert_int_equal(fabric_mcast_route(r.bed.v, a, mlid, &w, to, 4), 0);
 	assert_int_equal(join(a), mlid);
 	assert_int_equal(join(b), mlid);
 	assert_int_equal(fabric_mcast_route(r.bed.v, a, mlid, &w, to, 4), 1);
 	rig_end(&r);
+}
+
+static void manager__one_that_goes_on_begins_anew(void **state)
+{
+	(void)state;
+	go_on(false);
+}
+
+/* Nobody hands over: the SM's LID in PortInfo tells of the other one. */
+static void manager__one_that_goes_on_when_the_other_has_died(void **state)
+{
+	(void)state;
+	go_on(true);
 }
 
 static void manager__one_that_does_not_answer_is_replaced(void **state)
@@ -379,6 +395,7 @@ int main(void)
 		cmocka_unit_test(manager__a_higher_one_takes_over_and_dies),
 		cmocka_unit_test(manager__groups_end_with_their_master),
 		cmocka_unit_test(manager__one_that_goes_on_begins_anew),
+		cmocka_unit_test(manager__one_that_goes_on_when_the_other_has_died),
 		cmocka_unit_test(manager__one_that_does_not_answer_is_replaced),
 		cmocka_unit_test(manager__two_parts_become_one),
 		cmocka_unit_test(manager__hands_over_to_the_highest),

@@ -55,12 +55,16 @@ static void sm_routes_inherit(struct sm_node *n, struct sm_node *old)
 	old->lft_blocks = old->mft_blocks = 0;
 }
 
-/* Does the switch have the tables that it had? One that has restarted has lost its LID. */
+/* Does the switch have the tables that it had? One that has restarted has lost its LID, and another
+ * master has set its own LID as the SM's. */
 static bool sm_routes_has_kept(const struct sm *sm, const struct sm_node *n,
 			       const struct sm_node *old)
 {
+	const u8 *was = old->port[0].info, *is = n->port[0].info;
+
 	return !sm->fresh && old->ports == n->ports &&
-	       wire_get16(n->port[0].info + PI_LID) == old->port[0].lid && old->port[0].lid != 0;
+	       wire_get16(is + PI_SM_LID) == wire_get16(was + PI_SM_LID) &&
+	       wire_get16(is + PI_LID) == old->port[0].lid && old->port[0].lid != 0;
 }
 
 /* All of it is written again. Trees follow, of the groups that there are: a master that was one
