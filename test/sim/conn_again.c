@@ -64,10 +64,11 @@ void conn_number_draw(struct conn_process *p) NO_THREAD_SAFETY /* one thread */
 void conn_number_begin(struct conn_side *s)
 {
 	u32 number = again_number_of(s->local_id);
-	u64 *rests = &s->process->node->rests_ns[number];
+	u64 *rests;
 
 	if (conn.plan.numbers == 0 || number > conn.plan.numbers)
 		return;
+	rests = &s->process->node->rests_ns[number];
 	if (*rests != 0) {
 		s->reused = true;
 		conn_seen.renumbered++;
