@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <unistd.h>
