@@ -18,6 +18,9 @@ FIRST = {
     "cmocka": "printf '[ RUN      ] a\\n[       OK ] a\\n[ RUN      ] b\\nLATE: no event within 5000 ms\\n[  FAILED  ] b\\n'; exit 1",
     "source": "printf '[ RUN      ] a\\n[  ERROR   ] --- 0 != 1\\ntest/waits_test.c:3: error: Failure!\\n[  FAILED  ] a\\n'; exit 1",
     "python": "printf 'FAIL: test_a (x.A)\\n  self.assertLess(time.monotonic(), end)\\nAssertionError: 2.1 not less than 2.0\\n' >&2; exit 1",
+    "left": "printf '[ RUN      ] b\\nLATE: no event within 5000 ms\\n[  FAILED  ] b\\n==7==ERROR: LeakSanitizer: detected memory leaks\\n"
+            "SUMMARY: AddressSanitizer: 432 byte(s) leaked in 1 allocation(s).\\n'; exit 1",
+    "leak": "printf 'LATE: no event within 5000 ms\\n==7==ERROR: LeakSanitizer: detected memory leaks\\n'; exit 1",
     "signal": "echo 'LATE: no event within 5000 ms'; kill -SEGV $$",
     "child": "echo 'LATE: no event within 5000 ms'; echo 'server ended with status -11 (signal 11)'; exit 1",
     "report": "echo 'LATE: no event within 5000 ms'; echo 'WARNING: ThreadSanitizer: data race'; exit 1",
@@ -27,7 +30,7 @@ FIRST = {
     "status": "echo 'expected 1, got 2'; exit 1",
     "half": "printf '[ RUN      ] a\\nLATE: no event within 5000 ms\\n[  FAILED  ] a\\n[ RUN      ] b\\n3 != 4\\n[  FAILED  ] b\\n'; exit 1",
 }
-FLAKY = ("limit", "event", "cmocka", "source", "python")
+FLAKY = ("limit", "event", "cmocka", "source", "python", "left")
 LIMIT_S = (15, 2)  # of processor time, of a test and of the one that passes it; by the clock it is four times that
 SOURCE = "{\n\n\tassert_int_equal(poll(&p, 1, EVENT_MS), 1);\n}\n"
 
@@ -116,7 +119,7 @@ class Again(unittest.TestCase):
         self.assertEqual(set(verdicts), set(FIRST))
         for name in FIRST:
             self.assertEqual(tree.runs(name), 12 if name in FLAKY else 1, (name, verdicts[name]))
-        for name, reason in {"signal": "a signal", "child": "a signal", "report": "a sanitizer's report", "bytes": "wrong bytes",
+        for name, reason in {"signal": "a signal", "child": "a signal", "report": "a sanitizer's report", "leak": "a sanitizer's report", "bytes": "wrong bytes",
                              "seed": "a seed", "model": "a model's report", "status": "something else", "half": "something else"}.items():
             self.assertIn(f"not run again: {reason}", verdicts[name])
 
