@@ -64,6 +64,7 @@ struct daemon {
 	u64 listen_again_ns;
 	/* clock: when to read the host's addresses; UINT64_MAX: unchanged */
 	u64 look_again_ns;
+	u32 retry_ms; /* how long the last attempt waited; 0: it had all */
 	struct device devices[NODE_DEVICES];
 	u64 next_device_id;
 	bool first; /* the first node of its network namespace: it shows the host's addresses */

@@ -18,8 +18,10 @@
 #include "daemon/fabric/sysfs.h"
 
 enum {
-	/* seconds between attempts at an address or port that could not be had */
-	DEVICES_RETRY_S = 5,
+	/* the first and the longest wait before another attempt at an address or port that
+	 * could not be had: soon, for a node that has just died may still hold it */
+	DEVICES_RETRY_FIRST_MS = 50,
+	DEVICES_RETRY_LAST_MS = 5000,
 };
 
 /* Returns the directory's entry of a device; id 0: no device has the index. */
@@ -138,7 +140,9 @@ static int devices_read(struct daemon *d, struct node_config fresh[NODE_DEVICES]
 	for (u32 i = 0; i < NODE_DEVICES; i++)
 		if (d->devices[i].id != 0)
 			daemon_udp_mark(&d->udp, &fresh[i]);
-	d->look_again_ns = all ? UINT64_MAX : clock_now_ns() + DEVICES_RETRY_S * NS_PER_S;
+	d->retry_ms =
+		all ? 0 : MIN(MAX(2 * d->retry_ms, DEVICES_RETRY_FIRST_MS), DEVICES_RETRY_LAST_MS);
+	d->look_again_ns = all ? UINT64_MAX : clock_now_ns() + d->retry_ms * NS_PER_MS;
 	return err;
 }
 
