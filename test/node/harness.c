@@ -97,6 +97,22 @@ int harness_daemon(void)
 	return pid;
 }
 
+/* Its descriptors are closed when it is a zombie, and not all at once. */
+static bool harness_lives(int pid)
+{
+	char path[64], state = 'Z';
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "re");
+	if (f == NULL)
+		return false;
+	if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+		state = 'Z';
+	fclose(f);
+	return state != 'Z' && state != 'X';
+}
+
 void harness_kill_daemon(void)
 {
 	int pid = harness_daemon();
@@ -104,8 +120,7 @@ void harness_kill_daemon(void)
 	if (pid <= 0)
 		return;
 	kill(pid, SIGKILL);
-	/* its name is free when it is gone */
-	for (int i = 0; i < 2000 && harness_daemon() == pid; i++)
+	for (int i = 0; i < HARNESS_PATIENCE_MS && harness_lives(pid); i++)
 		usleep(1000);
 }
 
@@ -133,6 +148,27 @@ struct proto_status_reply harness_status(void)
 	harness_ask(fd, PROTO_STATUS, &reply, sizeof(reply));
 	close(fd);
 	return reply;
+}
+
+void harness_print_addresses(void)
+{
+	struct proto_addresses_reply reply;
+	struct proto_plain plain;
+	char line[256];
+	FILE *f = fopen("/proc/net/udp", "re");
+	int fd = harness_connect();
+
+	assert_true(fd >= 0 && f != NULL);
+	harness_ask(fd, PROTO_TOOL, &plain, sizeof(plain));
+	harness_ask(fd, PROTO_ADDRESSES, &reply, sizeof(reply));
+	close(fd);
+	for (u32 i = 0; i < reply.count; i++)
+		fprintf(stderr, "address %u: state %u, error %d, %u sockets, %u slots\n", i,
+			reply.addresses[i].state, reply.addresses[i].err,
+			reply.addresses[i].sockets, reply.addresses[i].slots);
+	while (fgets(line, sizeof(line), f) != NULL)
+		fputs(line, stderr);
+	fclose(f);
 }
 
 int harness_lowest_fd(void)

@@ -36,6 +36,9 @@ void harness_kill_daemon(void);
 int harness_connect(void);
 /* What the node says of itself. */
 struct proto_status_reply harness_status(void);
+/* What has become of the node's addresses, and all UDP sockets of the network namespace, on
+ * standard error: for a test that is about to fail. */
+void harness_print_addresses(void);
 /* Waits for an event of this type; others are passed over. Fails the test if it does not
  * come. */
 struct node_event harness_wait_event(struct harness *h, enum node_event_type type);

@@ -6,14 +6,23 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 void user_begin(struct user *u)
 {
+	int n;
+
 	harness_attach(&u->h);
 	assert_int_equal(node_slot_take(u->h.node, &u->slot), 0);
-	assert_int_equal(node_udp_sockets(u->h.node, 0, u->slot, &u->socket, 1), 1);
+	n = node_udp_sockets(u->h.node, 0, u->slot, &u->socket, 1);
+	/* the port may be another program's for a moment */
+	if (n == 0)
+		fprintf(stderr, "LATE: the node has no UDP socket yet\n");
+	if (n != 1)
+		harness_print_addresses();
+	assert_int_equal(n, 1);
 }
 
 void user_end(struct user *u)
