@@ -15,7 +15,8 @@
 AV_EXPORT int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index,
 				union ib_gid *gid);
 
-/* The first port and index that hold `gid`; either output may be NULL. -ENOENT: nowhere. */
+/* The first port and index that hold `gid`; either output may be NULL. -ENOENT: nowhere, or `gid`
+ * is all zero, as empty entries are. */
 AV_EXPORT int ib_find_cached_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num,
 				 u16 *index);
 

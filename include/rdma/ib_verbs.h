@@ -276,8 +276,8 @@ AV_EXPORT int ib_modify_port(struct ib_device *device, u8 port_num, int mask,
 			     struct ib_port_modify *modify);
 
 /* Searches the GID tables of all ports, by the driver, for the first entry that equals *gid.
- * *port_num and *index may be NULL. May block. 0; -ENOENT: nowhere; or the driver's
- * errno. */
+ * *port_num and *index may be NULL. May block. 0; -ENOENT: nowhere, or *gid is all zero, as empty
+ * entries are; or the driver's errno. */
 AV_EXPORT int ib_find_gid(struct ib_device *device, union ib_gid *gid, u8 *port_num, u16 *index);
 
 /* Searches the port's P_Key table for the key, as ib_find_cached_pkey does. *index may be

@@ -13,7 +13,7 @@ enum { CACHE_MAX_ENTRIES = 65536, CACHE_READINGS = 8 };
 
 /* One port's tables, replaced as a whole. */
 struct cache_port {
-	u8 lmc;
+	u8 lmc, link_layer;
 	enum ib_port_state state;
 	u32 gid_count, pkey_count;
 	union ib_gid *gids; /* in the same allocation, as are the keys */
@@ -39,6 +39,7 @@ static struct cache_port *port_alloc(const struct ib_port_attr *attr)
 	if (!port)
 		return NULL;
 	port->lmc = attr->lmc;
+	port->link_layer = attr->link_layer;
 	port->state = attr->state;
 	port->gid_count = gids;
 	port->pkey_count = pkeys;
@@ -177,7 +178,7 @@ struct question {
 	union ib_gid *gid;
 	const union ib_gid *wanted_gid;
 	u16 *pkey, wanted_pkey;
-	u8 *lmc;
+	u8 *lmc, *link_layer;
 	enum ib_port_state *state;
 } OWNED_BY(the caller);
 
@@ -215,6 +216,8 @@ int ib_get_cached_gid(struct ib_device *device, u8 port_num, int index, union ib
 
 static int port_find_gid(const struct cache_port *port, const union ib_gid *gid)
 {
+	if (core_gid_is_empty(gid))
+		return -ENOENT;
 	for (u32 i = 0; port && i < port->gid_count; i++)
 		if (memcmp(&port->gids[i], gid, sizeof(*gid)) == 0)
 			return (int)i;
@@ -328,6 +331,18 @@ static int cache_answer_lmc(const struct cache_port *port, const struct question
 int ib_get_cached_lmc(struct ib_device *device, u8 port_num, u8 *lmc)
 {
 	return port_ask(device, port_num, cache_answer_lmc, &(struct question){ .lmc = lmc });
+}
+
+static int cache_answer_link_layer(const struct cache_port *port, const struct question *q)
+{
+	*q->link_layer = port->link_layer;
+	return 0;
+}
+
+int cache_link_layer(struct ib_device *device, u8 port_num, u8 *link_layer)
+{
+	return port_ask(device, port_num, cache_answer_link_layer,
+			&(struct question){ .link_layer = link_layer });
 }
 
 static int cache_answer_state(const struct cache_port *port, const struct question *q)

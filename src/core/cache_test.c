@@ -19,6 +19,7 @@ static int setup(void **state)
 {
 	fake = fake_create("fake%d");
 	fake->lmc = 3;
+	fake->gids[FAKE_GIDS - 1] = (union ib_gid){ .raw = { 0 } }; /* an empty entry */
 	return ib_register_device(&fake->ib);
 }
 
@@ -57,7 +58,7 @@ static void ib_get_cached__tables(void **state)
 static void ib_get_cached__bad_arguments(void **state)
 {
 	struct fake_device *absent = fake_create("absent");
-	union ib_gid gid = { .raw = { 9 } };
+	union ib_gid gid = { .raw = { 9 } }, none = { .raw = { 0 } };
 	enum ib_port_state port_state = IB_PORT_NOP;
 	u16 pkey, index = 77;
 	u8 port = 77, lmc;
@@ -67,6 +68,8 @@ static void ib_get_cached__bad_arguments(void **state)
 	assert_int_equal(ib_get_cached_gid(&fake->ib, 1, -1, &gid), -EINVAL);
 	assert_int_equal(ib_get_cached_gid(&fake->ib, 1, FAKE_GIDS, &gid), -EINVAL);
 	assert_int_equal(ib_find_cached_gid(&fake->ib, &gid, &port, &index), -ENOENT);
+	assert_int_equal(ib_find_cached_gid(&fake->ib, &none, &port, &index), -ENOENT);
+	assert_int_equal(ib_find_cached_gid_by_port(&fake->ib, &none, 1, &index), -ENOENT);
 	assert_int_equal(ib_get_cached_pkey(&fake->ib, 1, FAKE_PKEYS, &pkey), -EINVAL);
 	assert_int_equal(ib_find_cached_pkey(&fake->ib, 1, 0x7777, &index), -ENOENT);
 	assert_int_equal(ib_find_cached_pkey(&fake->ib, 0, 0x0001, &index), -EINVAL);

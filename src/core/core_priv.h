@@ -202,6 +202,15 @@ int cache_init(struct ib_device_core *core);
 void cache_fini(struct ib_device_core *core);
 /* Reads the port's tables again if the event may have changed them. May block. */
 void cache_event(struct ib_device_core *core, const struct ib_event *event);
+/* An empty entry of a GID table, which is nobody's GID and never found. */
+static inline bool core_gid_is_empty(const union ib_gid *gid)
+{
+	return gid->global.subnet_prefix == 0 && gid->global.interface_id == 0;
+}
+
+/* The port's link layer (enum rdma_link_layer) as it was last read. Errors as
+ * ib_get_cached_lmc. */
+int cache_link_layer(struct ib_device *device, u8 port_num, u8 *link_layer);
 
 /* uverbs.c */
 /* Completes the driver's methods; detach gives them back. A forked child may attach again what

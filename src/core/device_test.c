@@ -116,6 +116,12 @@ static void ib_register_device__again_after_unregister(void **state)
 	fake_destroy(fake);
 }
 
+/* As of a device that has gone. */
+static int no_port(struct ib_device *device, u8 port_num, struct ib_port_attr *attr)
+{
+	return -EIO;
+}
+
 static void ib_query__checks_port(void **state)
 {
 	struct fake_device *fake = fake_create("fake%d");
@@ -136,10 +142,14 @@ static void ib_query__checks_port(void **state)
 	assert_int_equal(index, 2);
 	gid.raw[0] = 0x77;
 	assert_int_equal(ib_find_gid(&fake->ib, &gid, NULL, NULL), -ENOENT);
+	fake->gids[3] = (union ib_gid){ .raw = { 0 } };
+	assert_int_equal(ib_find_gid(&fake->ib, &fake->gids[3], NULL, NULL), -ENOENT);
 	assert_int_equal(ib_find_pkey(&fake->ib, 1, 0x0002, &index), 0);
 	assert_int_equal(index, 1);
 	assert_int_equal(ib_find_pkey(&fake->ib, 1, 0x7777, &index), -ENOENT);
 	assert_int_equal(ib_modify_port(&fake->ib, 1, 0, NULL), -ENOSYS);
+	assert_int_equal(rdma_port_get_link_layer(&fake->ib, 1), IB_LINK_LAYER_ETHERNET);
+	fake->ib.query_port = no_port;
 	assert_int_equal(rdma_port_get_link_layer(&fake->ib, 1), IB_LINK_LAYER_ETHERNET);
 	unplug(fake);
 }

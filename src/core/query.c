@@ -58,6 +58,8 @@ static int port_find_gid(struct ib_device *device, u8 port_num, const union ib_g
 
 	if (err)
 		return err;
+	if (core_gid_is_empty(wanted))
+		return -ENOENT;
 	for (int i = 0; i < attr.gid_tbl_len; i++)
 		if (!ib_query_gid(device, port_num, i, &gid) &&
 		    !__builtin_memcmp(&gid, wanted, sizeof(gid)))
@@ -118,7 +120,10 @@ enum rdma_link_layer rdma_port_get_link_layer(struct ib_device *device, u8 port_
 {
 	struct ib_port_attr attr = { 0 };
 
-	if (!ib_query_port(device, port_num, &attr) && attr.link_layer)
+	/* of a device that has gone the port can be asked no more */
+	if (ib_query_port(device, port_num, &attr))
+		(void)cache_link_layer(device, port_num, &attr.link_layer);
+	if (attr.link_layer)
 		return (enum rdma_link_layer)attr.link_layer;
 	return device->node_type == RDMA_NODE_RNIC ? IB_LINK_LAYER_ETHERNET :
 						     IB_LINK_LAYER_INFINIBAND;

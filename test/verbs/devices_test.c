@@ -4,6 +4,7 @@
  * Out: verdicts    Runs: cmocka, threads that send and that wait    Locks: none
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <rdma/ib_extended.h>
@@ -155,6 +156,12 @@ struct unit {
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 	struct ibv_mw *mw, *mw2; /* of type 1 and 2 */
+	struct ibv_mr *null;
+	struct ibv_td *td;
+	struct ibv_pd *parent;
+	struct ibv_xrcd *xrcd;
+	struct ibv_srq *xsrq; /* of the domain, as is the target */
+	struct ibv_qp *target;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq, *idle; /* `idle` has nothing but a thread that waits for its events */
 	struct ibv_srq *srq;
@@ -163,6 +170,9 @@ struct unit {
 	union ibv_gid gid;
 	char memory[BYTES + GRH];
 };
+
+enum { GROUP_LID = 0xc001 }; /* means nothing on RoCE */
+static const union ibv_gid group = { .raw = { [10] = 0xff, 0xff, 239, 0, 0, 7 } };
 
 static struct ibv_qp *unit_qp(struct unit *u, enum ibv_qp_type type)
 {
@@ -173,6 +183,53 @@ static struct ibv_qp *unit_qp(struct unit *u, enum ibv_qp_type type)
 					 .cap = { WRS, WRS, 1, 1, 0 } };
 
 	return ibv_create_qp(u->pd, &init);
+}
+
+/* Objects that no other test of this file has, and of datagrams a multicast group. */
+static void unit_open_rest(struct unit *u)
+{
+	struct ibv_td_init_attr td = { 0 };
+	struct ibv_parent_domain_init_attr parent = { .pd = u->pd };
+	struct ibv_xrcd_init_attr xrcd = { .comp_mask = IBV_XRCD_INIT_ATTR_FD |
+							IBV_XRCD_INIT_ATTR_OFLAGS,
+					   .fd = -1,
+					   .oflags = O_CREAT };
+	struct ibv_srq_init_attr_ex srq = { .attr = { .max_wr = WRS, .max_sge = 1 },
+					    .comp_mask = IBV_SRQ_INIT_ATTR_TYPE |
+							 IBV_SRQ_INIT_ATTR_XRCD |
+							 IBV_SRQ_INIT_ATTR_CQ |
+							 IBV_SRQ_INIT_ATTR_PD,
+					    .srq_type = IBV_SRQT_XRC,
+					    .pd = u->pd,
+					    .cq = u->cq };
+	struct ibv_qp_init_attr_ex target = { .qp_type = IBV_QPT_XRC_RECV,
+					      .comp_mask = IBV_QP_INIT_ATTR_XRCD };
+
+	u->null = ibv_alloc_null_mr(u->pd);
+	u->td = ibv_alloc_td(u->ctx, &td);
+	parent.td = u->td;
+	u->parent = ibv_alloc_parent_domain(u->ctx, &parent);
+	srq.xrcd = target.xrcd = u->xrcd = ibv_open_xrcd(u->ctx, &xrcd);
+	assert_true(u->null && u->td && u->parent && u->xrcd);
+	u->xsrq = ibv_create_srq_ex(u->ctx, &srq);
+	u->target = ibv_create_qp_ex(u->ctx, &target);
+	assert_true(u->xsrq && u->target);
+	if (u->qp[0]->qp_type == IBV_QPT_UD)
+		assert_int_equal(ibv_attach_mcast(u->qp[0], &group, GROUP_LID), 0);
+}
+
+static void unit_close_rest(struct unit *u)
+{
+	if (u->qp[0]->qp_type == IBV_QPT_UD) {
+		assert_int_equal(ibv_destroy_qp(u->qp[0]), EBUSY);
+		assert_int_equal(ibv_detach_mcast(u->qp[0], &group, GROUP_LID), 0);
+	}
+	assert_int_equal(ibv_destroy_qp(u->target), 0);
+	assert_int_equal(ibv_destroy_srq(u->xsrq), 0);
+	assert_int_equal(ibv_close_xrcd(u->xrcd), 0);
+	assert_int_equal(ibv_dealloc_pd(u->parent), 0);
+	assert_int_equal(ibv_dealloc_td(u->td), 0);
+	assert_int_equal(ibv_dereg_mr(u->null), 0);
 }
 
 static void unit_open(struct unit *u, const char *name, enum ibv_qp_type type)
@@ -195,6 +252,7 @@ static void unit_open(struct unit *u, const char *name, enum ibv_qp_type type)
 	assert_int_equal(ibv_req_notify_cq(u->idle, 0), 0);
 	for (int i = 0; i < 2; i++)
 		assert_non_null(u->qp[i] = unit_qp(u, type));
+	unit_open_rest(u);
 }
 
 /* Everything can be destroyed, whatever has become of the device. */
@@ -202,6 +260,7 @@ static void unit_close(struct unit *u)
 {
 	if (u->ah != NULL)
 		assert_int_equal(ibv_destroy_ah(u->ah), 0);
+	unit_close_rest(u);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(ibv_destroy_qp(u->qp[i]), 0);
 	assert_int_equal(ibv_destroy_srq(u->srq), 0);
@@ -606,7 +665,7 @@ static void refuses_changes(struct unit *u)
 	struct ibv_modify_cq_attr cq = { .attr_mask = IBV_CQ_ATTR_MODERATE };
 	struct ibv_mw_bind bind = { .bind_info = { .mr = u->mr, .addr = (uintptr_t)u->memory,
 						   .length = 8 } };
-	union ibv_gid group = { .raw = { 0xff, 0x0e, [15] = 1 } };
+	union ibv_gid other = { .raw = { 0xff, 0x0e, [15] = 1 } };
 	struct ibv_sge sge = { (uintptr_t)u->memory, 8, u->mr->lkey };
 	struct ibv_recv_wr *bad, wr = { .sg_list = &sge, .num_sge = 1 };
 	struct ibv_wc wc;
@@ -616,7 +675,7 @@ static void refuses_changes(struct unit *u)
 	assert_int_equal(ibv_resize_cq(u->cq, 4 * WRS), EIO);
 	assert_int_equal(ibv_modify_cq(u->cq, &cq), EIO);
 	if (u->qp[0]->qp_type == IBV_QPT_UD)
-		assert_int_equal(ibv_attach_mcast(u->qp[0], &group, 0), EIO);
+		assert_int_equal(ibv_attach_mcast(u->qp[0], &other, 0), EIO);
 	else
 		assert_int_equal(ibv_bind_mw(u->qp[0], u->mw, &bind), EIO);
 	refuses_keys(u);
@@ -737,13 +796,21 @@ static struct {
 	struct ib_cq *cq;
 	struct ib_qp *qp;
 	struct ib_srq *srq;
-	struct ib_mr *mr;
+	struct ib_mr *mr, *fast;
 	struct ib_mw *mw;
 	struct ib_fmr *fmr;
 	struct ib_ah *ah;
 	union ib_gid gid;
 	uint64_t *page;
 } mine;
+
+static union ib_gid *mine_group(void)
+{
+	static union ib_gid gid;
+
+	memcpy(gid.raw, group.raw, sizeof(gid.raw));
+	return &gid;
+}
 
 static struct ib_ah_attr mine_address(void)
 {
@@ -781,11 +848,14 @@ static void mine_open(struct ib_device *device)
 	mine.qp = ib_create_qp(mine.pd, &qp);
 	mine.srq = ib_create_srq(mine.pd, &srq);
 	mine.mr = ib_get_dma_mr(mine.pd, IB_ACCESS_LOCAL_WRITE);
+	mine.fast = ib_alloc_mr(mine.pd, IB_MR_TYPE_MEM_REG, 4);
 	mine.mw = ib_alloc_mw(mine.pd);
 	mine.fmr = ib_alloc_fmr(mine.pd, IB_ACCESS_LOCAL_WRITE, &fmr);
 	mine.ah = ib_create_ah(mine.pd, &ah);
 	assert_false(IS_ERR(mine.pd) || IS_ERR(mine.cq) || IS_ERR(mine.qp) || IS_ERR(mine.srq) ||
-		     IS_ERR(mine.mr) || IS_ERR(mine.mw) || IS_ERR(mine.fmr) || IS_ERR(mine.ah));
+		     IS_ERR(mine.mr) || IS_ERR(mine.mw) || IS_ERR(mine.fmr) || IS_ERR(mine.ah) ||
+		     IS_ERR(mine.fast));
+	assert_int_equal(ib_attach_mcast(mine.qp, mine_group(), GROUP_LID), 0);
 }
 
 static void mine_refuses_queries(struct ib_device *device)
@@ -825,7 +895,7 @@ static void mine_refuses_changes(struct ib_device *device)
 					      .opcode = IB_WR_SEND,
 					      .wr.ud = { .ah = mine.ah, .remote_qpn = 1 } };
 	struct ib_recv_wr *bad, recv = { .sg_list = &sge, .num_sge = 1 };
-	union ib_gid group = { .raw = { 0xff, 0x0e, [15] = 1 } };
+	union ib_gid other = { .raw = { 0xff, 0x0e, [15] = 1 } };
 	u64 page = (uintptr_t)mine.page;
 	struct ib_wc wc;
 
@@ -834,7 +904,7 @@ static void mine_refuses_changes(struct ib_device *device)
 	assert_int_equal(ib_post_send(mine.qp, &send, &bad_send), -EIO);
 	assert_int_equal(ib_post_recv(mine.qp, &recv, &bad), -EIO);
 	assert_int_equal(ib_post_srq_recv(mine.srq, &recv, &bad), -EIO);
-	assert_int_equal(ib_attach_mcast(mine.qp, &group, 0), -EIO);
+	assert_int_equal(ib_attach_mcast(mine.qp, &other, 0), -EIO);
 	assert_int_equal(ib_map_phys_fmr(mine.fmr, &page, 1, 0), -EIO);
 	assert_int_equal(ib_resize_cq(mine.cq, 32), -EIO);
 	assert_int_equal(ib_modify_cq(mine.cq, 0, 0), -EIO);
@@ -859,6 +929,7 @@ static void mine_refuses_creates(struct ib_device *device)
 	assert_int_equal(PTR_ERR(ib_create_srq(mine.pd, &srq)), -EIO);
 	assert_int_equal(PTR_ERR(ib_get_dma_mr(mine.pd, 0)), -EIO);
 	assert_int_equal(PTR_ERR(ib_reg_phys_mr(mine.pd, &buf, 1, 0, &iova)), -EIO);
+	assert_int_equal(PTR_ERR(ib_alloc_mr(mine.pd, IB_MR_TYPE_MEM_REG, 4)), -EIO);
 	assert_int_equal(PTR_ERR(ib_alloc_mw(mine.pd)), -EIO);
 	assert_int_equal(PTR_ERR(ib_alloc_fmr(mine.pd, 0, &fmr)), -EIO);
 	assert_int_equal(PTR_ERR(ib_create_ah(mine.pd, &ah)), -EIO);
@@ -875,8 +946,11 @@ static void mine_close(void)
 	assert_int_equal(ib_dealloc_fmr(mine.fmr), 0);
 	assert_int_equal(ib_destroy_ah(mine.ah), 0);
 	assert_int_equal(ib_dealloc_mw(mine.mw), 0);
+	assert_int_equal(ib_dereg_mr(mine.fast), 0);
 	assert_int_equal(ib_dereg_mr(mine.mr), 0);
 	assert_int_equal(ib_destroy_srq(mine.srq), 0);
+	assert_int_equal(ib_detach_mcast(mine.qp, mine_group(), GROUP_LID), 0);
+	assert_int_equal(ib_detach_mcast(mine.qp, mine_group(), GROUP_LID), -EINVAL);
 	assert_int_equal(ib_destroy_qp(mine.qp), 0);
 	assert_int_equal(ib_destroy_cq(mine.cq), 0);
 	assert_int_equal(ib_dealloc_pd(mine.pd), 0);
