@@ -88,7 +88,7 @@ static int cma_qp_to(struct cma_id *id, enum ib_qp_state state, struct ib_qp_att
 	return rdma_init_qp_attr(&id->id, attr, mask);
 }
 
-/* To RTR or RTS; `param` NULL: with the depths that the connection says. */
+/* To INIT once more, RTR or RTS; `param` NULL: with the depths that the connection says. */
 static int cma_qp_step(struct cma_id *id, enum ib_qp_state state,
 		       const struct rdma_conn_param *param) REQUIRES(id->qp_lock)
 {
@@ -106,13 +106,13 @@ static int cma_qp_step(struct cma_id *id, enum ib_qp_state state,
 
 int cma_qp_to_rts(struct cma_id *id, const struct rdma_conn_param *param)
 {
+	/* rdma_create_qp gave no rights to the peer: they are the connection's */
+	static const enum ib_qp_state steps[] = { IB_QPS_INIT, IB_QPS_RTR, IB_QPS_RTS };
 	int err = 0;
 
 	lock_acquire(&id->qp_lock);
-	if (id->id.qp != NULL)
-		err = cma_qp_step(id, IB_QPS_RTR, param);
-	if (err == 0 && id->id.qp != NULL)
-		err = cma_qp_step(id, IB_QPS_RTS, param);
+	for (size_t i = 0; i < ARRAY_LEN(steps) && err == 0 && id->id.qp != NULL; i++)
+		err = cma_qp_step(id, steps[i], param);
 	lock_release(&id->qp_lock);
 	return err;
 }
