@@ -7,22 +7,29 @@
  * it adds every client that the device lacks, the oldest first. A client therefore sees a device
  * only after all older clients have seen it, whichever threads race. One pair of client and device
  * never sees add and remove at once.
+ *
+ * Services (service.h) come before the others: first in the order of adds, last in that of removes.
+ * A thread inside a turn that begins one tries the turns of other devices only; whoever leaves a
+ * turn looks whether a service has been added to the list meanwhile.
  */
 #include <stdlib.h>
 
 #include "base/fork.h"
 #include "core/core_priv.h"
+#include "core/service.h"
 
 /* A registered client. Apart from it, so that its owner may free it after ib_unregister_client
  * in any state. */
 struct client_entry {
 	struct list_head node OWNED_BY(clients.lock);
 	struct ib_client *client FIXED;
+	bool service FIXED;
 };
 
 static struct {
 	struct lock lock;
-	struct list_head entries GUARDED_BY(lock); /* in the order of registration */
+	/* services, then others, both in the order of registration */
+	struct list_head entries GUARDED_BY(lock);
 } clients = { .entries = LIST_HEAD_INIT(clients.entries) };
 
 static struct client_pair *pair_find(struct ib_device_core *core, const struct ib_client *client)
@@ -64,45 +71,98 @@ void ib_set_client_data(struct ib_device *device, struct ib_client *client, void
 			 client->name ? client->name : "?", device->name);
 }
 
-/* Puts `pair` on the device for the oldest client that it lacks. False: it lacks none. */
-static bool pair_claim_next(struct ib_device_core *core, struct client_pair *pair)
+/* The oldest client, or service, that the device lacks. NULL: none. */
+static struct client_entry *client_lacking(struct ib_device_core *core, bool service)
+	REQUIRES(&clients.lock, &core->lock)
 {
-	bool found = false;
+	list_for_each(entry, &clients.entries, struct client_entry, node)
+		if ((entry->service || !service) && !pair_find(core, entry->client))
+			return entry;
+	return NULL;
+}
 
+static void pair_insert(struct ib_device_core *core, struct client_pair *pair) REQUIRES(&core->lock)
+{
+	struct list_head *last = &core->pairs;
+
+	if (!pair->service) {
+		list_push_back(&core->pairs, &pair->node);
+		return;
+	}
+	list_for_each(other, &core->pairs, struct client_pair, node)
+		if (other->service)
+			last = &other->node;
+	list_insert(&pair->node, last, last->next);
+}
+
+/* Puts `pair` on the device for the oldest client, or service, that it lacks. False: it lacks
+ * none. */
+static bool pair_claim_next(struct ib_device_core *core, struct client_pair *pair, bool service)
+{
 	lock_acquire(&clients.lock);
 	lock_acquire(&core->lock);
-	list_for_each(entry, &clients.entries, struct client_entry, node) {
-		if (pair_find(core, entry->client))
-			continue;
+	struct client_entry *entry = client_lacking(core, service);
+
+	if (entry) {
 		pair->client = entry->client;
-		list_push_back(&core->pairs, &pair->node);
-		found = true;
-		break;
+		pair->service = entry->service;
+		pair_insert(core, pair);
 	}
 	lock_release(&core->lock);
 	lock_release(&clients.lock);
-	return found;
+	return entry != NULL;
 }
 
-void core_client_catch_up(struct ib_device_core *core)
+static bool client_lacks_service(struct ib_device_core *core)
 {
-	turn_enter(&core->turn);
+	lock_acquire(&clients.lock);
+	lock_acquire(&core->lock);
+	bool lacks = client_lacking(core, true) != NULL;
+
+	lock_release(&core->lock);
+	lock_release(&clients.lock);
+	return lacks;
+}
+
+/* Inside the turn: adds the device to all clients, or services, that it lacks. False: no memory. */
+static bool core_client_tell(struct ib_device_core *core, bool service)
+{
 	while (registry_is_alive(core)) {
 		struct client_pair *pair = calloc(1, sizeof(*pair));
 
 		if (!pair) {
 			log_error("core", "no memory to tell clients of device %s",
 				  core->device->name);
-			break;
+			return false;
 		}
-		if (!pair_claim_next(core, pair)) {
+		if (!pair_claim_next(core, pair, service)) {
 			free(pair);
 			break;
 		}
 		if (pair->client->add)
 			pair->client->add(core->device);
 	}
+	return true;
+}
+
+/* A service that began meanwhile has found the turn taken. */
+static void core_client_leave(struct ib_device_core *core)
+{
+	bool told = true;
+
 	turn_leave(&core->turn);
+	while (told && registry_is_alive(core) && client_lacks_service(core) &&
+	       turn_try(&core->turn)) {
+		told = core_client_tell(core, true);
+		turn_leave(&core->turn);
+	}
+}
+
+void core_client_catch_up(struct ib_device_core *core)
+{
+	turn_enter(&core->turn);
+	(void)core_client_tell(core, false);
+	core_client_leave(core);
 }
 
 /* Calls the client's remove; its data stays readable until that has returned. */
@@ -147,7 +207,7 @@ static void core_client_remove_one(struct ib_device_core *core, struct ib_client
 	lock_release(&core->lock);
 	if (pair && !pair->removing)
 		pair_remove(core, pair);
-	turn_leave(&core->turn);
+	core_client_leave(core);
 }
 
 static bool core_client_is_listed(const struct ib_client *client) REQUIRES(&clients.lock)
@@ -158,18 +218,33 @@ static bool core_client_is_listed(const struct ib_client *client) REQUIRES(&clie
 	return false;
 }
 
-static int core_client_insert(struct ib_client *client)
+static void entry_insert(struct client_entry *entry) REQUIRES(&clients.lock)
+{
+	struct list_head *last = &clients.entries;
+
+	if (!entry->service) {
+		list_push_back(&clients.entries, &entry->node);
+		return;
+	}
+	list_for_each(other, &clients.entries, struct client_entry, node)
+		if (other->service)
+			last = &other->node;
+	list_insert(&entry->node, last, last->next);
+}
+
+static int core_client_insert(struct ib_client *client, bool service)
 {
 	struct client_entry *entry = calloc(1, sizeof(*entry));
 
 	if (!entry)
 		return -ENOMEM;
 	entry->client = client;
+	entry->service = service;
 	lock_acquire(&clients.lock);
 	bool listed = core_client_is_listed(client);
 
 	if (!listed)
-		list_push_back(&clients.entries, &entry->node);
+		entry_insert(entry);
 	lock_release(&clients.lock);
 	if (listed)
 		free(entry);
@@ -202,7 +277,7 @@ int ib_register_client(struct ib_client *client)
 	if (!client)
 		return -EINVAL;
 	driver_probe_all();
-	err = core_client_insert(client);
+	err = core_client_insert(client, false);
 	if (err)
 		return err;
 	while ((core = registry_next(serial, true))) {
@@ -225,6 +300,59 @@ void ib_unregister_client(struct ib_client *client)
 		core_client_remove_one(core, client);
 		registry_put(core);
 	}
+}
+
+/* ---- services -------------------------------------------------------------------------------- */
+
+/* Adds every device to the services. `waits`: also those whose turn another thread has. */
+static void service_tell_devices(bool waits)
+{
+	struct ib_device_core *core;
+	u64 serial = 0;
+
+	while ((core = registry_next(serial, true))) {
+		serial = core->serial;
+		if (waits)
+			turn_enter(&core->turn);
+		if (waits || turn_try(&core->turn)) {
+			(void)core_client_tell(core, true);
+			core_client_leave(core);
+		}
+		registry_put(core);
+	}
+}
+
+/* Unless another thread has ended it meanwhile. */
+static void service_settle(struct core_service *s)
+{
+	lock_acquire(&clients.lock);
+	/* pairs with the load in core_service_is_settled */
+	if (core_client_is_listed(&s->client))
+		__atomic_store_n(&s->settled, true, __ATOMIC_RELEASE);
+	lock_release(&clients.lock);
+}
+
+int core_service_begin(struct core_service *s)
+{
+	bool waits = turn_self == 0;
+	int err;
+
+	if (core_service_is_settled(s))
+		return 0;
+	driver_probe_all();
+	err = core_client_insert(&s->client, true);
+	if (err && err != -EEXIST)
+		return err;
+	service_tell_devices(waits);
+	if (waits)
+		service_settle(s);
+	return 0;
+}
+
+void core_service_end(struct core_service *s)
+{
+	__atomic_store_n(&s->settled, false, __ATOMIC_RELAXED);
+	ib_unregister_client(&s->client);
 }
 
 /* Entries of the parent's clients are left to the parent's memory: nobody may be called. */

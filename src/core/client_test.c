@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "core/core_priv.h"
+#include "core/service.h"
 #include "core/test_support/fake_device.h"
 
 /* What happened, as "A+fake0 B+fake0 B-fake0 ". */
@@ -285,6 +286,127 @@ static void ib_unregister_device__waits_for_add(void **state)
 	fake_destroy(fake);
 }
 
+/* ---- services -------------------------------------------------------------------------------- */
+
+static void service_add(struct ib_device *device)
+{
+	story_tell('V', '+', device);
+}
+
+static void service_remove(struct ib_device *device)
+{
+	story_tell('V', '-', device);
+}
+
+static struct core_service service = {
+	.client = { .name = "service", .add = service_add, .remove = service_remove }
+};
+
+static void user_add(struct ib_device *device)
+{
+	assert_int_equal(core_service_begin(&service), 0);
+	story_tell('U', '+', device);
+}
+
+static void user_remove(struct ib_device *device)
+{
+	story_tell('U', '-', device);
+}
+
+static struct ib_client client_user = { .name = "user", .add = user_add, .remove = user_remove };
+
+/* Begun by a client that is there already, it is the first on each device all the same. */
+static void core_service_begin__comes_before_other_clients(void **state)
+{
+	struct fake_device *one = fake_plug(), *two;
+
+	story_clear();
+	assert_int_equal(ib_register_client(&client_a), 0);
+	assert_int_equal(ib_register_client(&client_user), 0);
+	assert_string_equal(story.text, "A+fake0 V+fake0 U+fake0 ");
+	story_clear();
+	two = fake_plug();
+	assert_string_equal(story.text, "V+fake1 A+fake1 U+fake1 ");
+	story_clear();
+	fake_unplug(one);
+	fake_unplug(two);
+	assert_string_equal(story.text, "U-fake0 A-fake0 V-fake0 U-fake1 A-fake1 V-fake1 ");
+	ib_unregister_client(&client_user);
+	ib_unregister_client(&client_a);
+	core_service_end(&service);
+}
+
+static int meet_inside;
+
+/* Two threads are inside their device's turn when both begin the service. */
+static void meet_add(struct ib_device *device)
+{
+	fake_bump(&meet_inside);
+	assert_true(fake_await(&meet_inside, 2));
+	user_add(device);
+}
+
+static struct ib_client client_meet = { .name = "meet", .add = meet_add, .remove = user_remove };
+
+static void *plug_thread(void *arg)
+{
+	return fake_plug();
+}
+
+static void core_service_begin__inside_the_adds_of_two_devices(void **state)
+{
+	pthread_t threads[2];
+	void *fakes[2];
+
+	meet_inside = 0;
+	story_clear();
+	assert_int_equal(ib_register_client(&client_meet), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, plug_thread, NULL);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], &fakes[i]);
+	for (int i = 0; i < 2; i++) {
+		struct ib_device *device = &((struct fake_device *)fakes[i])->ib;
+		char service_told[80], user_told[80];
+
+		snprintf(service_told, sizeof(service_told), "V+%s ", device->name);
+		snprintf(user_told, sizeof(user_told), "U+%s ", device->name);
+		assert_non_null(strstr(story.text, service_told));
+		assert_true(strstr(story.text, service_told) < strstr(story.text, user_told));
+		fake_unplug(fakes[i]);
+	}
+	ib_unregister_client(&client_meet);
+	core_service_end(&service);
+}
+
+static void *begin_thread(void *arg)
+{
+	assert_int_equal(core_service_begin(&service), 0);
+	return NULL;
+}
+
+/* A thread outside has every device when it returns, also one whose turn another thread has. */
+static void core_service_begin__waits_outside(void **state)
+{
+	struct fake_device *fake = fake_plug();
+	pthread_t adder, beginner;
+
+	slow_inside = slow_go = 0;
+	story_clear();
+	pthread_create(&adder, NULL, register_slow_thread, NULL);
+	assert_true(fake_await(&slow_inside, 1));
+	pthread_create(&beginner, NULL, begin_thread, NULL);
+	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	assert_false(core_service_is_settled(&service));
+	fake_bump(&slow_go);
+	pthread_join(beginner, NULL);
+	assert_string_equal(story.text, "S+fake0 V+fake0 ");
+	pthread_join(adder, NULL);
+	ib_unregister_client(&client_slow);
+	core_service_end(&service);
+	fake_unplug(fake);
+}
+
 /* ---- everything at once ---------------------------------------------------------------------- */
 
 enum { STORM_ROUNDS = 200 };
@@ -309,7 +431,7 @@ static void *storm_clients(void *arg)
 
 /* Each add must have exactly one remove, and they never overlap: the flag is plain, so that TSan
  * sees an overlap too. */
-static int storm_there[2];
+static int storm_there[3];
 
 static void storm_add(struct ib_device *device, struct ib_client *client, int *balance)
 {
@@ -350,23 +472,49 @@ static void storm_two_remove(struct ib_device *device)
 	storm_remove(device, &storm_two, &storm_there[1]);
 }
 
+static struct core_service storm_service;
+
+static void storm_service_add(struct ib_device *device)
+{
+	storm_add(device, &storm_service.client, &storm_there[2]);
+}
+
+static void storm_service_remove(struct ib_device *device)
+{
+	storm_remove(device, &storm_service.client, &storm_there[2]);
+}
+
+static struct core_service storm_service = { .client = { .add = storm_service_add,
+							 .remove = storm_service_remove } };
 static struct ib_client storm_one = { .add = storm_one_add, .remove = storm_one_remove };
 static struct ib_client storm_two = { .add = storm_two_add, .remove = storm_two_remove };
 
+static void *storm_services(void *arg)
+{
+	for (int i = 0; i < STORM_ROUNDS; i++) {
+		if (core_service_begin(arg))
+			fake_bump(&storm_wrong);
+		core_service_end(arg);
+	}
+	return NULL;
+}
+
 static void hotplug__storm(void **state)
 {
-	pthread_t threads[4];
+	pthread_t threads[5];
 
 	storm_wrong = 0;
 	pthread_create(&threads[0], NULL, storm_devices, NULL);
 	pthread_create(&threads[1], NULL, storm_devices, NULL);
 	pthread_create(&threads[2], NULL, storm_clients, &storm_one);
 	pthread_create(&threads[3], NULL, storm_clients, &storm_two);
+	pthread_create(&threads[4], NULL, storm_services, &storm_service);
 	for (u32 i = 0; i < ARRAY_LEN(threads); i++)
 		pthread_join(threads[i], NULL);
 	assert_int_equal(storm_wrong, 0);
 	assert_int_equal(storm_there[0], 0);
 	assert_int_equal(storm_there[1], 0);
+	assert_int_equal(storm_there[2], 0);
 }
 
 int main(void)
@@ -381,6 +529,9 @@ int main(void)
 		cmocka_unit_test(ib_unregister_client__from_its_remove),
 		cmocka_unit_test(ib_unregister_device__waits_for_holders),
 		cmocka_unit_test(ib_unregister_device__waits_for_add),
+		cmocka_unit_test(core_service_begin__comes_before_other_clients),
+		cmocka_unit_test(core_service_begin__inside_the_adds_of_two_devices),
+		cmocka_unit_test(core_service_begin__waits_outside),
 		cmocka_unit_test(hotplug__storm),
 	};
 

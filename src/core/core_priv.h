@@ -40,9 +40,10 @@ static inline bool pkey_is_full(u16 pkey)
 
 /* One client on one device, from its add to its remove. */
 struct client_pair {
-	/* core->pairs, in the order of the adds */
+	/* core->pairs: services, then others, both in the order of the adds */
 	struct list_head node OWNED_BY(ib_device_core.lock);
 	struct ib_client *client FIXED;
+	bool service FIXED;
 	void *data OWNED_BY(ib_device_core.lock);
 	bool removing OWNED_BY(turn.held); /* inside the client's remove */
 };

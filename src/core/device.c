@@ -19,7 +19,7 @@ static struct {
 	u64 last_serial GUARDED_BY(lock);
 } registry = { .devices = LIST_HEAD_INIT(registry.devices) };
 
-__thread char turn_self;
+__thread u32 turn_self;
 
 struct ib_device *ib_alloc_device(size_t size)
 {

@@ -14,7 +14,8 @@ struct turn {
 	u32 depth GUARDED_BY(held);
 };
 
-extern __thread char turn_self;
+/* How many turns this thread has; its address names the thread. */
+extern __thread u32 turn_self;
 
 static inline void turn_init(struct turn *t) NO_THREAD_SAFETY /* nobody else has it yet */
 {
@@ -34,8 +35,22 @@ static inline void turn_enter(struct turn *t) NO_THREAD_SAFETY
 	if (!turn_is_mine(t)) {
 		lock_acquire(&t->held);
 		__atomic_store_n(&t->owner, &turn_self, __ATOMIC_RELAXED);
+		turn_self++;
 	}
 	t->depth++;
+}
+
+/* False: another thread has it. */
+static inline bool turn_try(struct turn *t) NO_THREAD_SAFETY
+{
+	if (!turn_is_mine(t)) {
+		if (!lock_try(&t->held))
+			return false;
+		__atomic_store_n(&t->owner, &turn_self, __ATOMIC_RELAXED);
+		turn_self++;
+	}
+	t->depth++;
+	return true;
 }
 
 static inline void turn_leave(struct turn *t) NO_THREAD_SAFETY
@@ -43,6 +58,7 @@ static inline void turn_leave(struct turn *t) NO_THREAD_SAFETY
 	if (--t->depth)
 		return;
 	__atomic_store_n(&t->owner, NULL, __ATOMIC_RELAXED);
+	turn_self--;
 	lock_release(&t->held);
 }
 

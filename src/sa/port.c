@@ -10,6 +10,8 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "core/service.h"
+#include "sa/sa.h"
 #include "sa/sa_priv.h"
 
 struct lock sa_lock;
@@ -140,9 +142,9 @@ struct sa_device {
 static void sa_device_add(struct ib_device *device);
 static void sa_device_remove(struct ib_device *device);
 
-static struct ib_client sa_device_client = { .name = "sa",
-					     .add = sa_device_add,
-					     .remove = sa_device_remove };
+static struct core_service sa_service = {
+	.client = { .name = "sa", .add = sa_device_add, .remove = sa_device_remove }
+};
 
 static void sa_device_add(struct ib_device *device)
 {
@@ -166,7 +168,7 @@ static void sa_device_add(struct ib_device *device)
 		return;
 	INIT_IB_EVENT_HANDLER(&d->events, device, sa_port_on_event);
 	if (ib_register_event_handler(&d->events) == 0)
-		ib_set_client_data(device, &sa_device_client, d);
+		ib_set_client_data(device, &sa_service.client, d);
 	else
 		free(d);
 }
@@ -204,7 +206,7 @@ static void sa_port_free(struct sa_port *port)
 
 static void sa_device_remove(struct ib_device *device)
 {
-	struct sa_device *d = ib_get_client_data(device, &sa_device_client);
+	struct sa_device *d = ib_get_client_data(device, &sa_service.client);
 	struct sa_port *port;
 
 	if (d != NULL)
@@ -217,7 +219,6 @@ static void sa_device_remove(struct ib_device *device)
 /* ---- clients --------------------------------------------------------------------------------- */
 
 static struct lock sa_start_lock;
-static bool sa_started GUARDED_BY(sa_start_lock);
 
 /* Ports and queries are the parent's. What the child ends of the parent's is told to no SA. */
 static void sa_drop_in_child(void) NO_THREAD_SAFETY
@@ -233,19 +234,17 @@ FORK_TAKES(FORK_SA, &sa_lock, .child = sa_drop_in_child);
 static void sa_start_in_child(void) NO_THREAD_SAFETY
 {
 	work_queue_drop_in_child(&sa_queue);
-	sa_started = false;
+	core_service_drop_in_child(&sa_service);
 }
 FORK_MAKES_ANEW(FORK_SA_START, &sa_start_lock, .child = sa_start_in_child);
 
-static void sa_start(void)
+void sa_start(void)
 {
 	lock_acquire(&sa_start_lock);
-	if (!sa_started) {
-		if (sa_queue.name == NULL)
-			work_queue_init(&sa_queue, "anyverbs/sa", false);
-		sa_started = ib_register_client(&sa_device_client) == 0;
-	}
+	if (sa_queue.name == NULL)
+		work_queue_init(&sa_queue, "anyverbs/sa", false);
 	lock_release(&sa_start_lock);
+	(void)core_service_begin(&sa_service);
 }
 
 void ib_sa_register_client(struct ib_sa_client *client)

@@ -28,7 +28,7 @@ static struct side {
 	struct ib_qp *qp;
 	struct ib_cq *scq, *rcq;
 	struct ib_srq *srq;
-	int events[EVENTS]; /* by type */
+	int events[EVENTS];	 /* by type */
 	struct rdma_ud_param ud; /* of ESTABLISHED, of datagrams: the way to the peer */
 } client, server;
 
@@ -331,8 +331,8 @@ static struct rdma_cm_id *connect_both(void)
 	param = side_param(&client);
 	assert_int_equal(rdma_connect(client.id, &param), 0);
 	assert_true(rig_await(
-		&client.events[role.own && role.type == IB_QPT_RC ? RDMA_CM_EVENT_CONNECT_RESPONSE :
-								    RDMA_CM_EVENT_ESTABLISHED],
+		&client.events[role.own && role.type == IB_QPT_RC ? RDMA_CM_EVENT_CONNECT_RESPONSE
+								  : RDMA_CM_EVENT_ESTABLISHED],
 		1));
 	if (role.type == IB_QPT_RC)
 		assert_true(rig_await(&server.events[RDMA_CM_EVENT_ESTABLISHED], 1));
@@ -353,10 +353,9 @@ static void side_recv(struct side *s)
 static void side_atomic(struct side *s, enum ib_wr_opcode opcode)
 {
 	struct ib_sge sge = rig_sge(RIG_PAGE, 8);
-	struct ib_send_wr wr = { .sg_list = &sge,
-				 .num_sge = 1,
-				 .opcode = opcode,
-				 .send_flags = IB_SEND_SIGNALED };
+	struct ib_send_wr wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = IB_SEND_SIGNALED
+	};
 
 	wr.wr.atomic.remote_addr = (uintptr_t)rig.buf + 2 * RIG_PAGE;
 	wr.wr.atomic.compare_add = 1;
@@ -445,13 +444,13 @@ static void rdma_create_qp__datagrams_to_the_peer(void **state)
 	listener = connect_both();
 	rig_recv(server.qp, 1, 4 * RIG_PAGE, RIG_PAGE);
 	ah = rig_ok(ib_create_ah(rig.pd, &client.ud.ah_attr));
-	send = (struct ib_send_wr){ .sg_list = &sge,
-				    .num_sge = 1,
-				    .opcode = IB_WR_SEND,
-				    .send_flags = IB_SEND_SIGNALED,
-				    .wr.ud = { .ah = ah,
-					       .remote_qpn = client.ud.qp_num,
-					       .remote_qkey = client.ud.qkey } };
+	send = (struct ib_send_wr){
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IB_WR_SEND,
+		.send_flags = IB_SEND_SIGNALED,
+		.wr.ud = { .ah = ah, .remote_qpn = client.ud.qp_num, .remote_qkey = client.ud.qkey }
+	};
 	rig_send(client.qp, &send);
 	rig_expect(client.scq, IB_WC_SUCCESS);
 	rig_expect(server.rcq, IB_WC_SUCCESS);

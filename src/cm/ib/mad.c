@@ -12,6 +12,7 @@
 
 #include "base/fork.h"
 #include "cm/ib/cm_priv.h"
+#include "core/service.h"
 #include "core/uverbs.h"
 #include "mad/mad.h"
 
@@ -25,7 +26,6 @@ struct cm_mad_device {
 };
 
 static struct lock cm_mad_lock;
-static bool cm_mad_started GUARDED_BY(cm_mad_lock);
 static struct cm *cm_mad_cm WRITTEN_UNDER(cm_mad_lock); /* before the first device */
 static struct work_queue cm_mad_queue;
 static int cm_mad_refused ATOMIC_ONLY; /* the error of a device that lacks a resource */
@@ -186,9 +186,9 @@ static const struct cm_device_ops cm_mad_ops = {
 static void cm_mad_add(struct ib_device *device);
 static void cm_mad_remove(struct ib_device *device);
 
-static struct ib_client cm_mad_client = { .name = "cm",
-					   .add = cm_mad_add,
-					   .remove = cm_mad_remove };
+static struct core_service cm_mad_service = {
+	.client = { .name = "cm", .add = cm_mad_add, .remove = cm_mad_remove }
+};
 
 static void cm_mad_device_free(struct cm_mad_device *d)
 {
@@ -262,14 +262,14 @@ static void cm_mad_add(struct ib_device *device)
 		cm_device_add(cm_mad_cm, &d->dev);
 	lock_release(&d->making);
 	if (any)
-		ib_set_client_data(device, &cm_mad_client, d);
+		ib_set_client_data(device, &cm_mad_service.client, d);
 	else
 		cm_mad_device_free(d);
 }
 
 static void cm_mad_remove(struct ib_device *device)
 {
-	struct cm_mad_device *d = ib_get_client_data(device, &cm_mad_client);
+	struct cm_mad_device *d = ib_get_client_data(device, &cm_mad_service.client);
 
 	if (d == NULL)
 		return;
@@ -308,7 +308,7 @@ FORK_HOOK(FORK_CM, .before = cm_mad_before_fork, .after = cm_mad_after_fork,
 static void cm_mad_start_in_child(void) NO_THREAD_SAFETY
 {
 	work_queue_drop_in_child(&cm_mad_queue);
-	cm_mad_started = false;
+	core_service_drop_in_child(&cm_mad_service);
 	cm_mad_cm = NULL;
 }
 FORK_MAKES_ANEW(FORK_CM_START, &cm_mad_lock, .child = cm_mad_start_in_child);
@@ -331,40 +331,42 @@ static struct cm *cm_mad_create(void) NO_THREAD_SAFETY
 	return cm;
 }
 
-/* The queue, the instance and the devices. What there is already at a failure waits for the next
- * call: a fork may have the instance's lock. */
-static int cm_mad_start(void) REQUIRES(cm_mad_lock)
+/* The queue and the instance. What there is already at a failure waits for the next call: a fork
+ * may have the instance's lock. */
+static int cm_mad_begin(void)
 {
-	int err = work_queue_begin(&cm_mad_queue);
+	int err;
 
-	if (err != 0)
-		return err;
-	if (cm_mad_cm == NULL) /* pairs with the load in cm_mad_before_fork */
-		__atomic_store_n(&cm_mad_cm, cm_mad_create(), __ATOMIC_RELEASE);
-	if (cm_mad_cm == NULL)
-		return -ENOMEM;
-	__atomic_store_n(&cm_mad_refused, 0, __ATOMIC_RELAXED);
-	cm_mad_note(driver_probe_all());
-	err = ib_register_client(&cm_mad_client);
-	if (err == 0) {
-		err = __atomic_load_n(&cm_mad_refused, __ATOMIC_RELAXED);
-		if (err != 0)
-			ib_unregister_client(&cm_mad_client);
+	lock_acquire(&cm_mad_lock);
+	if (cm_mad_queue.name == NULL)
+		work_queue_init(&cm_mad_queue, "anyverbs/cm", false);
+	err = work_queue_begin(&cm_mad_queue);
+	if (err == 0 && cm_mad_cm == NULL) {
+		struct cm *cm = cm_mad_create();
+
+		/* pairs with the load in cm_mad_before_fork */
+		__atomic_store_n(&cm_mad_cm, cm, __ATOMIC_RELEASE);
+		err = cm == NULL ? -ENOMEM : 0;
 	}
+	lock_release(&cm_mad_lock);
 	return err;
 }
 
 int cm_start(void)
 {
-	int err = 0;
+	int err;
 
-	lock_acquire(&cm_mad_lock);
-	if (cm_mad_queue.name == NULL)
-		work_queue_init(&cm_mad_queue, "anyverbs/cm", false);
-	if (!cm_mad_started) {
-		err = cm_mad_start();
-		cm_mad_started = err == 0;
+	if (core_service_is_settled(&cm_mad_service))
+		return 0;
+	err = cm_mad_begin();
+	if (err != 0)
+		return err;
+	cm_mad_note(driver_probe_all());
+	err = core_service_begin(&cm_mad_service);
+	if (err == 0) {
+		err = __atomic_exchange_n(&cm_mad_refused, 0, __ATOMIC_RELAXED);
+		if (err != 0)
+			core_service_end(&cm_mad_service);
 	}
-	lock_release(&cm_mad_lock);
 	return err;
 }

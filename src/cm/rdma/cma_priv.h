@@ -52,6 +52,7 @@ struct cma {
 	struct list_head ids GUARDED_BY(lock);	   /* struct cma_id */
 	struct list_head devices GUARDED_BY(lock); /* struct cma_device, in the order they came */
 	u32 device_numbers GUARDED_BY(lock);	   /* given out */
+	struct cond id_gone GUARDED_BY(lock);	   /* an id has been freed */
 	struct work_queue queue GUARDS_ITSELF;
 	struct ib_sa_client sa GUARDS_ITSELF;
 };

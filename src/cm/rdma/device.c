@@ -15,14 +15,13 @@
 #include "base/log.h"
 #include "cm/ib/cm.h"
 #include "cm/rdma/cma_priv.h"
+#include "core/service.h"
 #include "core/uverbs.h"
-
-enum cma_start_state { START_NOT, START_NOW, START_DONE };
+#include "sa/sa.h"
 
 static struct cma_start {
 	struct lock lock;
-	enum cma_start_state state GUARDED_BY(lock);
-	struct cond done GUARDED_BY(lock);
+	bool done GUARDED_BY(lock); /* the queue has begun, and the SA knows the client */
 } cma_started;
 
 /* ---- binding --------------------------------------------------------------------------------- */
@@ -273,18 +272,20 @@ static void cma_device_add(struct ib_device *device)
 	cma_listen_device(device);
 }
 
-/* An id of the device that has not been told, with a reference; NULL: none. It keeps its device's
- * name no longer: nothing may be called for it. */
+/* An id of the device that has not been told, with a reference; NULL: none. No call of the CM for it
+ * finds the device any more. That of a program forgets it; that of a consumer of the midlayer keeps
+ * it until it is destroyed, and the device stays until then. */
 static struct cma_id *cma_device_next_id(struct ib_device *device, struct ib_cm_id **ib)
 {
 	struct cma_id *found = NULL;
 
 	lock_acquire(&cma.lock);
 	list_for_each(id, &cma.ids, struct cma_id, node) {
-		if (id->id.device != device || id->state == CMA_DESTROYING)
+		if (id->id.device != device || id->state >= CMA_REMOVED)
 			continue;
 		id->state = CMA_REMOVED;
-		id->id.device = NULL;
+		if (id->user)
+			id->id.device = NULL;
 		id->refs++;
 		*ib = id->ib;
 		id->ib = NULL;
@@ -365,6 +366,24 @@ static void cma_device_unlisten(struct ib_device *device)
 	} while (found != NULL);
 }
 
+static bool cma_device_has_ids(const struct ib_device *device) REQUIRES(cma.lock)
+{
+	list_for_each(id, &cma.ids, struct cma_id, node)
+		if (id->id.device == device && !id->user)
+			return true;
+	return false;
+}
+
+/* Consumers of the midlayer may destroy their ids, queue pairs and what those stand on, after
+ * DEVICE_REMOVAL, on any thread. */
+static void cma_device_wait_ids(const struct ib_device *device)
+{
+	lock_acquire(&cma.lock);
+	while (cma_device_has_ids(device))
+		cond_wait(&cma.id_gone, &cma.lock);
+	lock_release(&cma.lock);
+}
+
 static void cma_device_remove(struct ib_device *device)
 {
 	struct cma_device *d = cma_device_take(device);
@@ -376,12 +395,13 @@ static void cma_device_remove(struct ib_device *device)
 	cma_device_unlisten(device);
 	while ((id = cma_device_next_id(device, &ib)) != NULL)
 		cma_device_remove_id(id, ib);
+	cma_device_wait_ids(device);
 	free(d);
 }
 
-static struct ib_client cma_device_client = { .name = "rdma_cm",
-					  .add = cma_device_add,
-					  .remove = cma_device_remove };
+static struct core_service cma_service = {
+	.client = { .name = "rdma_cm", .add = cma_device_add, .remove = cma_device_remove }
+};
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
@@ -397,55 +417,46 @@ static void cma_device_drop_in_child(void) NO_THREAD_SAFETY
 	}
 	list_init(&cma.ids);
 	list_init(&cma.devices);
+	cma.id_gone = (struct cond){ 0 };
 }
 FORK_TAKES(FORK_CMA, &cma.lock, .child = cma_device_drop_in_child);
 
 static void cma_start_in_child(void) NO_THREAD_SAFETY
 {
-	cma_started.state = START_NOT;
-	cma_started.done = (struct cond){ 0 };
+	cma_started.done = false;
+	core_service_drop_in_child(&cma_service);
 	work_queue_drop_in_child(&cma.queue);
 }
 FORK_MAKES_ANEW(FORK_CMA_START, &cma_started.lock, .child = cma_start_in_child);
 
-/* Marks the start as begun; true: the caller makes it. */
-static bool cma_device_start_begin(void)
+static int cma_device_start(void)
 {
-	bool mine;
+	int err = 0;
 
 	lock_acquire(&cma_started.lock);
-	while (cma_started.state == START_NOW)
-		cond_wait(&cma_started.done, &cma_started.lock);
-	mine = cma_started.state == START_NOT;
-	if (mine)
-		cma_started.state = START_NOW;
+	if (!cma_started.done) {
+		if (cma.queue.name == NULL)
+			work_queue_init(&cma.queue, "anyverbs/rdmacm", false);
+		err = work_queue_begin(&cma.queue);
+		if (err == 0)
+			ib_sa_register_client(&cma.sa);
+		cma_started.done = err == 0;
+	}
 	lock_release(&cma_started.lock);
-	return mine;
-}
-
-static void cma_device_start_end(int err)
-{
-	lock_acquire(&cma_started.lock);
-	cma_started.state = err == 0 ? START_DONE : START_NOT;
-	cond_wake(&cma_started.done);
-	lock_release(&cma_started.lock);
+	return err;
 }
 
 int cma_start(void)
 {
 	int err;
 
-	if (!cma_device_start_begin())
+	if (core_service_is_settled(&cma_service))
 		return 0;
-	if (cma.queue.name == NULL)
-		work_queue_init(&cma.queue, "anyverbs/rdmacm", false);
-	err = work_queue_begin(&cma.queue);
-	if (err == 0)
-		err = cm_start(); /* its client is told of a device first */
+	/* services that this one stands on: they are told of a device first */
+	err = cm_start();
 	if (err == 0) {
-		ib_sa_register_client(&cma.sa);
-		err = ib_register_client(&cma_device_client);
+		sa_start();
+		err = cma_device_start();
 	}
-	cma_device_start_end(err);
-	return err;
+	return err == 0 ? core_service_begin(&cma_service) : err;
 }

@@ -765,6 +765,8 @@ static void cma_device_remove__tells_every_id(void **state)
 	int mask;
 
 	route(ids[1]);
+	for (u32 i = 0; i < ARRAY_LEN(ids); i++)
+		cma_id(ids[i])->user = true; /* may stay when the device has gone */
 	ib_unregister_device(&adapter->ib);
 	/* the first has no device, the last listens on all */
 	assert_int_equal(consumer.count, 3);
@@ -816,6 +818,75 @@ static void *unregister_thread(void *arg)
 	return NULL;
 }
 
+/* What a consumer of the midlayer does when it is told of the removal. */
+static struct removal {
+	struct ib_pd *pd;
+	struct ib_cq *cq;
+	struct ib_device *device; /* that the event's id named */
+	bool later;		  /* on another thread, after the handler */
+} removal;
+
+static int removal_close(struct rdma_cm_id *id)
+{
+	rdma_destroy_qp(id);
+	return ib_destroy_cq(removal.cq) | ib_dealloc_pd(removal.pd);
+}
+
+static int removal_note(struct rdma_cm_id *id)
+{
+	removal.device = id->device;
+	return removal.later ? 0 : removal_close(id);
+}
+
+/* The id keeps its device, whose methods work, until it is destroyed; until then the device does
+ * not go. */
+static void removal_of_a_consumer(bool later)
+{
+	struct ib_qp_init_attr init = { .qp_type = IB_QPT_RC };
+	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	struct rdma_conn_param param = { 0 };
+	pthread_t thread;
+
+	route(id);
+	removal = (struct removal){ .pd = ib_alloc_pd(&adapter->ib),
+				    .cq = ib_create_cq(&adapter->ib, NULL, NULL, NULL, 4, 0),
+				    .later = later };
+	init.send_cq = init.recv_cq = removal.cq;
+	assert_int_equal(rdma_create_qp(id, removal.pd, &init), 0);
+	assert_int_equal(rdma_connect(id, &param), 0);
+	consumer.count = 0;
+	consumer.call = removal_note;
+	consumer.answer = !later;
+	destroyed = 0;
+	pthread_create(&thread, NULL, unregister_thread, NULL);
+	while (__atomic_load_n(&consumer.count, __ATOMIC_ACQUIRE) == 0)
+		usleep(1000);
+	if (later) {
+		usleep(20000);
+		assert_int_equal(__atomic_load_n(&destroyed, __ATOMIC_ACQUIRE), 0);
+		assert_ptr_equal(id->device, &adapter->ib);
+		consumer.called = removal_close(id);
+		assert_int_equal(__atomic_load_n(&destroyed, __ATOMIC_ACQUIRE), 0);
+		rdma_destroy_id(id);
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(consumer.count, 1);
+	assert_ptr_equal(removal.device, &adapter->ib);
+	assert_int_equal(consumer.called, 0);
+	assert_int_equal(count_ids(), 0);
+	assert_int_equal(adapter->objects, 0);
+	consumer.call = NULL;
+	consumer.answer = 0;
+	assert_int_equal(ib_register_device(&adapter->ib), 0);
+}
+
+static void cma_device_remove__waits_for_the_consumers(void **state)
+{
+	removal_of_a_consumer(false);
+	consumer.count = 0;
+	removal_of_a_consumer(true);
+}
+
 /* A call that has the device in its hands holds it. */
 static void cma_device_hold__delays_the_removal(void **state)
 {
@@ -825,6 +896,7 @@ static void cma_device_hold__delays_the_removal(void **state)
 	pthread_t thread;
 	char name[16];
 
+	cma_id(id)->user = true;
 	assert_true(cma_device_name(cma_id(id), name, sizeof(name)) > 0);
 	assert_string_equal(name, "fake0");
 	d = cma_device_hold_ib(cma_id(id), &ib);
@@ -978,6 +1050,7 @@ int main(void)
 		ADAPTER_TEST(cma_device_remove__tells_every_id),
 		ADAPTER_TEST(cma_device_add__each_listener_listens),
 		ADAPTER_TEST(cma_device_remove__ends_ids_that_want_it),
+		ADAPTER_TEST(cma_device_remove__waits_for_the_consumers),
 		ADAPTER_TEST(cma_device_hold__delays_the_removal),
 		ADAPTER_TEST(rdma_calls__and_events_in_any_order),
 	};

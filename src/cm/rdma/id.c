@@ -143,6 +143,7 @@ static void cma_id_free(struct cma_id *id)
 	while (id->busy || id->refs > 0)
 		cond_wait(&id->idle, &cma.lock);
 	list_remove(&id->node);
+	cond_wake(&cma.id_gone);
 	lock_release(&cma.lock);
 	node_port_give(&id->port);
 	free(id);
