@@ -176,7 +176,7 @@ int mem_reserve(struct mem_table *t, u32 pd, u32 flags, u32 *key);
 int mem_unbind(struct mem_table *t, u32 key, u32 pd);
 /* The same for a work request of QP `qpn`, the owner's (local invalidate) or a peer's
  * (SEND_WITH_INV): -EINVAL as well for a window of type 1, and for one that is bound to another
- * QP. */
+ * QP. The last key of a fast registration that is free is valid here: 0, and nothing changes. */
 int mem_invalidate(struct mem_table *t, u32 key, u32 pd, u32 qpn);
 /* Invalidates every window that is bound to the QP, which is gone: a later QP may have its
  * number. */

@@ -534,23 +534,35 @@ static bool mem_entry_yields(const struct mem_entry *e, u32 qpn)
 	return !(e->flags & MEM_WINDOW) || (e->flags & MEM_WINDOW_TYPE2 && e->qpn == qpn);
 }
 
+/* Tells whether the entry may be emptied. -EALREADY: it is empty, which a work request may meet: a
+ * consumer of fast registration invalidates the region's last key before each use, the first
+ * included, and adapters see no mistake in it. */
+static int mem_entry_may_empty(struct mem_table *t, const struct mem_private *p, u32 key, u32 pd,
+			       u32 qpn) REQUIRES(&t->lock)
+{
+	const struct mem_entry *e = &t->entries[mem_index(key)];
+
+	if (!p || p->name != key || !p->rebindable || e->pd != pd)
+		return -EINVAL;
+	if (qpn != BY_VERB && p->fast && p->state == MEM_RESERVED)
+		return -EALREADY;
+	if (p->state != MEM_LIVE || (qpn != BY_VERB && !mem_entry_yields(e, qpn)))
+		return -EINVAL;
+	return p->windows ? -EBUSY : 0;
+}
+
 static int mem_table_empty(struct mem_table *t, u32 key, u32 pd, u32 qpn)
 {
 	struct mem_private *p;
 	u64 *pages = NULL;
-	int err = 0;
+	int err;
 
 	lock_acquire(&t->lock);
 	p = name_find(t, key);
-	if (!p || p->name != key || !p->rebindable || p->state != MEM_LIVE ||
-	    t->entries[mem_index(key)].pd != pd ||
-	    (qpn != BY_VERB && !mem_entry_yields(&t->entries[mem_index(key)], qpn)))
-		err = -EINVAL;
-	else if (p->windows)
-		err = -EBUSY;
+	err = mem_entry_may_empty(t, p, key, pd, qpn);
 	if (err) {
 		lock_release(&t->lock);
-		return err;
+		return err == -EALREADY ? 0 : err;
 	}
 	mem_entry_hide(t, p);
 	lock_release(&t->lock);

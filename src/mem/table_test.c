@@ -702,7 +702,10 @@ static void mem_fast__stages_registers_and_ends(void **state)
 					    IBV_ACCESS_REMOTE_READ, &piece),
 				 memory);
 		assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0);
-		assert_int_equal(mem_invalidate(&table, key, PD, QPN), -EINVAL);
+		assert_int_equal(mem_invalidate(&table, key, PD, QPN), 0); /* it is free */
+		assert_int_equal(mem_invalidate(&table, key, PD + 1, QPN), -EINVAL);
+		assert_int_equal(mem_invalidate(&table, key ^ 1, PD, QPN), -EINVAL);
+		assert_int_equal(mem_unbind(&table, key, PD), -EINVAL);
 	}
 	assert_int_equal(mem_fast_register(&table, key, PD, RW), 0);
 	assert_int_equal(mem_deregister(&table, key), 0);

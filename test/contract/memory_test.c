@@ -716,7 +716,33 @@ static void reg_mr__ended_by_send_with_inv(void **state)
 	assert_int_equal(wc.wc_flags & IB_WC_WITH_INVALIDATE, IB_WC_WITH_INVALIDATE);
 	assert_int_equal(wc.ex.invalidate_rkey, mr->rkey);
 	write_refused(0, at(8192), mr->rkey, 8);
-	fast_invalidate(mr->rkey, IB_WC_MW_BIND_ERR);
+	fast_invalidate(mr->rkey, IB_WC_SUCCESS); /* it is free already */
+	fast_invalidate(ib_inc_rkey(mr->rkey), IB_WC_MW_BIND_ERR);
+	assert_int_equal(ib_dereg_mr(mr), 0);
+}
+
+/* Who invalidates the last key before each use need not know whether there was one. */
+static void reg_mr__begins_with_an_invalidate(void **state)
+{
+	struct ib_mr *mr = fast_region();
+
+	for (u32 i = 0; i < 3; i++) {
+		struct ib_reg_wr reg = { .wr = { .opcode = IB_WR_REG_MR,
+						 .send_flags = IB_SEND_SIGNALED },
+					 .mr = mr,
+					 .access = BOTH | IB_ACCESS_LOCAL_WRITE };
+		struct ib_send_wr inv = { .next = &reg.wr,
+					  .opcode = IB_WR_LOCAL_INV,
+					  .send_flags = IB_SEND_SIGNALED,
+					  .ex.invalidate_rkey = mr->rkey };
+
+		fast_map(mr, 8192, 64);
+		ib_update_fast_reg_key(mr, (u8)(mr->rkey + 1));
+		reg.key = mr->rkey;
+		rig_send(l.b, &inv);
+		rig_drain(l.bscq, 2);
+		write_ok(0, at(8192), mr->rkey, 64);
+	}
 	assert_int_equal(ib_dereg_mr(mr), 0);
 }
 
@@ -726,6 +752,11 @@ static void reg_mr__refused(void **state)
 	struct ib_pd *other = rig_ok(ib_alloc_pd(rig.dev));
 	struct ib_mr *mr = fast_region();
 	struct ib_mr *foreign = rig_ok(ib_alloc_mr(other, IB_MR_TYPE_MEM_REG, 1));
+	struct ib_sge sge = { at(0), 8, rig.mr->lkey };
+	struct ib_send_wr read_inv = { .sg_list = &sge,
+				       .num_sge = 1,
+				       .opcode = IB_WR_RDMA_READ_WITH_INV,
+				       .wr.rdma = { at(8192), rig.mr->rkey } };
 	const struct {
 		struct ib_mr *mr;
 		int access;
@@ -741,6 +772,7 @@ static void reg_mr__refused(void **state)
 	link_reset(&l);
 	assert_int_equal(fast_try_register(mr, mr->rkey ^ 0x100, 0), -EINVAL);
 	assert_int_equal(fast_try_register(NULL, mr->rkey, 0), -EINVAL);
+	assert_int_equal(rig_try_send(l.b, &read_inv), -EINVAL); /* iWARP's */
 	fast_map(mr, 8192, 64);
 	fast_map(foreign, 8192, 64);
 	fast_register(mr, 0);
@@ -885,6 +917,7 @@ int main(void)
 		MEMORY_TEST(reg_mr__in_one_list_with_its_use),
 		MEMORY_TEST(reg_mr__keeps_to_its_access),
 		MEMORY_TEST(reg_mr__ended_by_send_with_inv),
+		MEMORY_TEST(reg_mr__begins_with_an_invalidate),
 		MEMORY_TEST(reg_mr__refused),
 		MEMORY_TEST(alloc_mr__limits),
 		MEMORY_TEST(map_mr_sg__joins_what_fits),
