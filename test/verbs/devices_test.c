@@ -8,7 +8,10 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <rdma/ib_extended.h>
+#include <rdma/ib_fmr_pool.h>
+#include <rdma/ib_mad.h>
 #include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -858,6 +861,112 @@ static void mine_open(struct ib_device *device)
 	assert_int_equal(ib_attach_mcast(mine.qp, mine_group(), GROUP_LID), 0);
 }
 
+static bool reaches(int *count, int want)
+{
+	uint64_t end = now_ms() + WAIT_MS;
+
+	while (__atomic_load_n(count, __ATOMIC_SEQ_CST) < want && now_ms() < end)
+		usleep(1000);
+	return __atomic_load_n(count, __ATOMIC_SEQ_CST) == want;
+}
+
+/* What stands on the verbs: of the CM, the RDMA CM, MADs and a pool of FMRs. */
+static struct {
+	struct ib_event_handler events;
+	struct ib_fmr_pool *pool;
+	struct ib_mad_agent *agent;
+	struct ib_cm_id *cm;
+	struct rdma_cm_id *listener, *member; /* member: of a group, with a queue pair */
+	int told, fatal, joined, removals;    /* atomic */
+} upper;
+
+static void upper_mad_sent(struct ib_mad_agent *agent, struct ib_mad_send_wc *wc)
+{
+}
+
+static void upper_mad_received(struct ib_mad_agent *agent, struct ib_mad_recv_wc *wc)
+{
+	ib_free_recv_mad(wc);
+}
+
+static void upper_event(struct ib_event_handler *handler, struct ib_event *event)
+{
+	__atomic_add_fetch(event->event == IB_EVENT_DEVICE_FATAL ? &upper.fatal : &upper.told, 1,
+			   __ATOMIC_SEQ_CST);
+}
+
+static int upper_cm_event(struct ib_cm_id *id, struct ib_cm_event *event)
+{
+	return 0;
+}
+
+/* Destroys what the id has on another thread: that of the client's remove. */
+static int upper_rdma_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	if (event->event == RDMA_CM_EVENT_MULTICAST_JOIN)
+		__atomic_add_fetch(&upper.joined, 1, __ATOMIC_SEQ_CST);
+	if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL)
+		__atomic_add_fetch(&upper.removals, 1, __ATOMIC_SEQ_CST);
+	return 0;
+}
+
+static struct sockaddr *upper_address(struct sockaddr_in *sin, const uint8_t ip[4], uint16_t port)
+{
+	*sin = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
+	memcpy(&sin->sin_addr, ip, 4);
+	return (struct sockaddr *)sin;
+}
+
+static void upper_open(struct ib_device *device)
+{
+	struct ib_fmr_pool_param pool = { .max_pages_per_fmr = 1,
+					  .page_shift = 12,
+					  .access = IB_ACCESS_LOCAL_WRITE,
+					  .pool_size = 4,
+					  .dirty_watermark = 2 };
+	struct ib_mad_reg_req req = { .mgmt_class = 0x0a, .mgmt_class_version = 1 };
+	struct ib_qp_init_attr qp = mine_qp();
+	struct sockaddr_in sin;
+
+	req.method_mask[0] = 1ul << IB_MGMT_METHOD_GET;
+	INIT_IB_EVENT_HANDLER(&upper.events, device, upper_event);
+	assert_int_equal(ib_register_event_handler(&upper.events), 0);
+	upper.pool = ib_create_fmr_pool(mine.pd, &pool);
+	upper.agent = ib_register_mad_agent(device, 1, IB_QPT_GSI, &req, 0, upper_mad_sent,
+					    upper_mad_received, NULL);
+	upper.cm = ib_create_cm_id(device, upper_cm_event, NULL);
+	upper.listener = rdma_create_id(upper_rdma_event, NULL, RDMA_PS_TCP, IB_QPT_RC);
+	upper.member = rdma_create_id(upper_rdma_event, NULL, RDMA_PS_UDP, IB_QPT_UD);
+	assert_false(IS_ERR(upper.pool) || IS_ERR(upper.agent) || IS_ERR(upper.cm) ||
+		     IS_ERR(upper.listener) || IS_ERR(upper.member));
+	assert_int_equal(ib_cm_listen(upper.cm, htobe64(0x1000000000007777), 0, NULL), 0);
+	assert_int_equal(
+		rdma_bind_addr(upper.listener, upper_address(&sin, mine.gid.raw + 12, 7777)), 0);
+	assert_int_equal(rdma_listen(upper.listener, 1), 0);
+	assert_int_equal(rdma_bind_addr(upper.member, upper_address(&sin, mine.gid.raw + 12, 7778)),
+			 0);
+	assert_int_equal(rdma_join_multicast(upper.member,
+					     upper_address(&sin, (uint8_t[]){ 239, 0, 0, 8 }, 0),
+					     IB_SA_FULL_MEMBER, NULL),
+			 0);
+	assert_true(reaches(&upper.joined, 1));
+	assert_int_equal(rdma_create_qp(upper.member, mine.pd, &qp), 0);
+}
+
+static void upper_close(void)
+{
+	assert_ptr_equal(upper.member->device, upper.listener->device);
+	rdma_destroy_qp(upper.member);
+	rdma_destroy_id(upper.member);
+	rdma_destroy_id(upper.listener);
+	ib_destroy_cm_id(upper.cm);
+	assert_int_equal(ib_unregister_mad_agent(upper.agent), 0);
+	assert_int_equal(ib_destroy_fmr_pool(upper.pool), 0);
+	assert_int_equal(ib_unregister_event_handler(&upper.events), 0);
+	assert_int_equal(upper.fatal, 1);
+	assert_int_equal(upper.removals, 0); /* ended before the CM is told */
+}
+
 static void mine_refuses_queries(struct ib_device *device)
 {
 	struct ib_device_attr device_attr;
@@ -966,8 +1075,10 @@ static void client_add(struct ib_device *device)
 {
 	if (strcmp(device->name, "roce1") != 0)
 		return;
-	if (heard.uses)
+	if (heard.uses) {
 		mine_open(device);
+		upper_open(device);
+	}
 	__atomic_add_fetch(&heard.added, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -979,19 +1090,11 @@ static void client_remove(struct ib_device *device)
 		mine_refuses_queries(device);
 		mine_refuses_changes(device);
 		mine_refuses_creates(device);
+		upper_close();
 		mine_close();
 	}
 	heard.uses = false;
 	__atomic_add_fetch(&heard.removed, 1, __ATOMIC_SEQ_CST);
-}
-
-static bool reaches(int *count, int want)
-{
-	uint64_t end = now_ms() + WAIT_MS;
-
-	while (__atomic_load_n(count, __ATOMIC_SEQ_CST) < want && now_ms() < end)
-		usleep(1000);
-	return __atomic_load_n(count, __ATOMIC_SEQ_CST) == want;
 }
 
 static void removal__is_told_to_clients(void **state)
