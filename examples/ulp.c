@@ -22,6 +22,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { CQE = 64, BATCH = 8, MESSAGES = 10000, PORT = 1 };
@@ -43,6 +44,8 @@ static void ulp_add(struct ib_device *device);
 static void ulp_remove(struct ib_device *device);
 
 static struct ib_client ulp_client = { .name = "ulp", .add = ulp_add, .remove = ulp_remove };
+
+static int ulp_failures; /* of all devices */
 
 /* ---- in the completion handler: nothing sleeps ---- */
 
@@ -107,8 +110,22 @@ static void ulp_event(struct ib_event_handler *handler, struct ib_event *event)
 
 /* ---- add and remove ---- */
 
+/* The index of the GID to use. On RoCE that is one of an IPv4 address, if there is one: GID 0 may
+ * be link-local, or be none that packets carry. On InfiniBand it is GID 0. */
+static u8 ulp_gid_index(struct ib_device *device)
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+	union ib_gid gid;
+
+	for (int i = 0; ib_query_gid(device, PORT, i, &gid) == 0; i++)
+		if (memcmp(gid.raw, mapped, sizeof(mapped)) == 0)
+			return (u8)i;
+	return 0;
+}
+
 static int ulp_connect(struct ulp_device *d)
 {
+	u8 index = ulp_gid_index(d->device);
 	struct ib_qp_attr a = { .qp_state = IB_QPS_INIT,
 				.port_num = PORT,
 				.path_mtu = IB_MTU_1024,
@@ -119,10 +136,11 @@ static int ulp_connect(struct ulp_device *d)
 				.timeout = 14,
 				.retry_cnt = 7,
 				.rnr_retry = 7 };
-	int err = ib_query_gid(d->device, PORT, 0, &a.ah_attr.grh.dgid);
+	int err = ib_query_gid(d->device, PORT, index, &a.ah_attr.grh.dgid);
 
 	a.ah_attr.ah_flags = IB_AH_GRH;
 	a.ah_attr.port_num = PORT;
+	a.ah_attr.grh.sgid_index = index;
 	a.ah_attr.grh.hop_limit = 64;
 	if (err == 0)
 		err = ib_modify_qp(d->qp, &a, IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT |
@@ -190,6 +208,7 @@ static void ulp_add(struct ib_device *device)
 		err = ulp_send(d); /* the handler does the rest */
 	if (err != 0) {
 		printf("%s: cannot be used: error %d\n", device->name, -err);
+		ulp_failures++;
 		if (d != NULL)
 			ulp_close(d);
 		return;
@@ -199,6 +218,7 @@ static void ulp_add(struct ib_device *device)
 	ib_set_client_data(device, &ulp_client, d);
 	sem_wait(&d->done);
 	printf("%s: added; %d messages came\n", device->name, d->received);
+	ulp_failures += d->failed;
 }
 
 static void ulp_remove(struct ib_device *device)
@@ -221,5 +241,5 @@ int main(int argc, char **argv)
 	}
 	sleep(argc > 1 ? (unsigned)atoi(argv[1]) : 0);
 	ib_unregister_client(&ulp_client); /* calls remove() for each device */
-	return 0;
+	return ulp_failures == 0 ? 0 : 1;
 }
