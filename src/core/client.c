@@ -72,7 +72,7 @@ void ib_set_client_data(struct ib_device *device, struct ib_client *client, void
 }
 
 /* The oldest client, or service, that the device lacks. NULL: none. */
-static struct client_entry *client_lacking(struct ib_device_core *core, bool service)
+static struct client_entry *pair_missing(struct ib_device_core *core, bool service)
 	REQUIRES(&clients.lock, &core->lock)
 {
 	list_for_each(entry, &clients.entries, struct client_entry, node)
@@ -101,7 +101,7 @@ static bool pair_claim_next(struct ib_device_core *core, struct client_pair *pai
 {
 	lock_acquire(&clients.lock);
 	lock_acquire(&core->lock);
-	struct client_entry *entry = client_lacking(core, service);
+	struct client_entry *entry = pair_missing(core, service);
 
 	if (entry) {
 		pair->client = entry->client;
@@ -113,11 +113,11 @@ static bool pair_claim_next(struct ib_device_core *core, struct client_pair *pai
 	return entry != NULL;
 }
 
-static bool client_lacks_service(struct ib_device_core *core)
+static bool pair_lacks_service(struct ib_device_core *core)
 {
 	lock_acquire(&clients.lock);
 	lock_acquire(&core->lock);
-	bool lacks = client_lacking(core, true) != NULL;
+	bool lacks = pair_missing(core, true) != NULL;
 
 	lock_release(&core->lock);
 	lock_release(&clients.lock);
@@ -151,7 +151,7 @@ static void core_client_leave(struct ib_device_core *core)
 	bool told = true;
 
 	turn_leave(&core->turn);
-	while (told && registry_is_alive(core) && client_lacks_service(core) &&
+	while (told && registry_is_alive(core) && pair_lacks_service(core) &&
 	       turn_try(&core->turn)) {
 		told = core_client_tell(core, true);
 		turn_leave(&core->turn);
@@ -218,7 +218,7 @@ static bool core_client_is_listed(const struct ib_client *client) REQUIRES(&clie
 	return false;
 }
 
-static void entry_insert(struct client_entry *entry) REQUIRES(&clients.lock)
+static void core_client_enter(struct client_entry *entry) REQUIRES(&clients.lock)
 {
 	struct list_head *last = &clients.entries;
 
@@ -244,7 +244,7 @@ static int core_client_insert(struct ib_client *client, bool service)
 	bool listed = core_client_is_listed(client);
 
 	if (!listed)
-		entry_insert(entry);
+		core_client_enter(entry);
 	lock_release(&clients.lock);
 	if (listed)
 		free(entry);
@@ -305,7 +305,7 @@ void ib_unregister_client(struct ib_client *client)
 /* ---- services -------------------------------------------------------------------------------- */
 
 /* Adds every device to the services. `waits`: also those whose turn another thread has. */
-static void service_tell_devices(bool waits)
+static void core_service_tell(bool waits)
 {
 	struct ib_device_core *core;
 	u64 serial = 0;
@@ -323,7 +323,7 @@ static void service_tell_devices(bool waits)
 }
 
 /* Unless another thread has ended it meanwhile. */
-static void service_settle(struct core_service *s)
+static void core_service_settle(struct core_service *s)
 {
 	lock_acquire(&clients.lock);
 	/* pairs with the load in core_service_is_settled */
@@ -343,9 +343,9 @@ int core_service_begin(struct core_service *s)
 	err = core_client_insert(&s->client, true);
 	if (err && err != -EEXIST)
 		return err;
-	service_tell_devices(waits);
+	core_service_tell(waits);
 	if (waits)
-		service_settle(s);
+		core_service_settle(s);
 	return 0;
 }
 

@@ -18,7 +18,7 @@ struct core_service {
 
 static inline bool core_service_is_settled(const struct core_service *s)
 {
-	/* pairs with the store in service_settle: what the adds have written is there */
+	/* pairs with the store in core_service_settle: what the adds have written is there */
 	return __atomic_load_n(&s->settled, __ATOMIC_ACQUIRE);
 }
 

@@ -218,7 +218,7 @@ static void sa_device_remove(struct ib_device *device)
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
-static struct lock sa_start_lock;
+static struct lock sa_start_lock ONE_AT_A_TIME;
 
 /* Ports and queries are the parent's. What the child ends of the parent's is told to no SA. */
 static void sa_drop_in_child(void) NO_THREAD_SAFETY

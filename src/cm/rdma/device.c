@@ -272,9 +272,9 @@ static void cma_device_add(struct ib_device *device)
 	cma_listen_device(device);
 }
 
-/* An id of the device that has not been told, with a reference; NULL: none. No call of the CM for it
- * finds the device any more. That of a program forgets it; that of a consumer of the midlayer keeps
- * it until it is destroyed, and the device stays until then. */
+/* An id of the device that has not been told, with a reference; NULL: none. No call of the CM for
+ * it finds the device any more. That of a program forgets it; that of a consumer of the midlayer
+ * keeps it until it is destroyed, and the device stays until then. */
 static struct cma_id *cma_device_next_id(struct ib_device *device, struct ib_cm_id **ib)
 {
 	struct cma_id *found = NULL;

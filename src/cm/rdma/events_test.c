@@ -1,6 +1,6 @@
 /* events_test.c: ids of the RDMA CM over an IB CM that sends nothing: each event in each state,
- * events out of order, consumers that want their id destroyed, calls inside handlers, devices that
- * go, and requests that cannot be.
+ * events out of order, consumers that want their id destroyed, calls inside handlers, and
+ * requests that cannot be.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,170 +14,9 @@
 
 #include <cmocka.h>
 
-#include "cm/rdma/test_support/fake_cm.h"
-#include "core/test_support/fake_device.h"
+#include "cm/rdma/test_support/consumer.h"
 
-enum {
-	SEEN = 64,
-	PORT = 7471,
-	SEEDS = 300,
-	STEPS = 60,
-	IDS = 6,
-	CM_EVENTS = IB_CM_SIDR_REP_RECEIVED + 1
-};
-
-static struct fake_device *adapter;
-
-/* What the consumer was told, and what it answers. */
-static struct consumer {
-	int count; /* atomic */
-	enum rdma_cm_event_type seen[SEEN];
-	int status[SEEN];
-	struct ib_ah_attr ah;	 /* of the latest event, if its id is of datagrams */
-	struct rdma_cm_id *last; /* whose event came last */
-	int answer;		 /* that the handler returns */
-	int (*call)(struct rdma_cm_id *id); /* made inside the handler; NULL: none */
-	int called;		 /* what it said */
-} consumer;
-
-static int consumer_handle(struct rdma_cm_id *id, struct rdma_cm_event *event)
-{
-	int at = consumer.count;
-
-	assert_true(at < SEEN);
-	consumer.seen[at] = event->event;
-	consumer.status[at] = event->status;
-	consumer.ah = event->param.ud.ah_attr;
-	consumer.last = id;
-	if (consumer.call != NULL)
-		consumer.called = consumer.call(id);
-	__atomic_store_n(&consumer.count, at + 1, __ATOMIC_RELEASE);
-	return consumer.answer;
-}
-
-static int open_adapter(void **state)
-{
-	memset(&fake_cm, 0, sizeof(fake_cm));
-	memset(&consumer, 0, sizeof(consumer));
-	adapter = fake_create("fake0");
-	adapter->pkeys[0] = 0xffff;
-	assert_int_equal(ib_register_device(&adapter->ib), 0);
-	return 0;
-}
-
-/* The IB CM's id of a connection; NULL: none. */
-static struct ib_cm_id *ib_of(struct rdma_cm_id *id)
-{
-	struct ib_cm_id *ib;
-
-	lock_acquire(&cma.lock);
-	ib = cma_id(id)->ib;
-	lock_release(&cma.lock);
-	return ib;
-}
-
-static int count_ids(void)
-{
-	int n = 0;
-
-	lock_acquire(&cma.lock);
-	list_for_each(id, &cma.ids, struct cma_id, node)
-		n += id != NULL;
-	lock_release(&cma.lock);
-	return n;
-}
-
-/* Nothing is left of any id. */
-static int close_adapter(void **state)
-{
-	assert_int_equal(count_ids(), 0);
-	assert_int_equal(fake_cm.ids, 0);
-	ib_unregister_device(&adapter->ib);
-	fake_destroy(adapter);
-	return 0;
-}
-
-/* ---- ids in some state ----------------------------------------------------------------------- */
-
-static struct rdma_cm_id *make(enum rdma_port_space ps)
-{
-	struct rdma_cm_id *id = rdma_create_id(consumer_handle, &consumer, ps,
-					       ps == RDMA_PS_TCP ? IB_QPT_RC : IB_QPT_UD);
-
-	assert_false(IS_ERR(id));
-	return id;
-}
-
-/* As after resolving its address: bound to the adapter. */
-static void resolve(struct rdma_cm_id *id)
-{
-	struct sockaddr_in here = { .sin_family = AF_INET, .sin_port = htons(1) };
-
-	memcpy(&id->route.addr.src_addr, &here, sizeof(here));
-	here.sin_port = htons(PORT);
-	memcpy(&id->route.addr.dst_addr, &here, sizeof(here));
-	cma_bind_device(cma_id(id), &adapter->ib, 1, &adapter->gids[0]);
-	assert_true(cma_move(cma_id(id), CMA_IDLE, CMA_ADDR_RESOLVED));
-}
-
-/* As after resolving all: with a path, too. */
-static void route(struct rdma_cm_id *id)
-{
-	struct ib_sa_path_rec path = { .sgid = adapter->gids[0],
-				       .dgid = adapter->gids[1],
-				       .flow_label = htobe32(0x12345),
-				       .traffic_class = 0x20,
-				       .hop_limit = 9 };
-
-	resolve(id);
-	assert_int_equal(rdma_set_ib_paths(id, &path, 1), 0);
-}
-
-static struct rdma_cm_id *make_connecting(enum rdma_port_space ps)
-{
-	struct rdma_conn_param param = { .qp_num = 7, .private_data = "hi", .private_data_len = 2 };
-	struct rdma_cm_id *id = make(ps);
-
-	route(id);
-	assert_int_equal(rdma_connect(id, &param), 0);
-	return id;
-}
-
-/* A connection that a side has left. */
-static struct rdma_cm_id *make_disconnected(void)
-{
-	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
-	struct ib_cm_event event = { .event = IB_CM_DREQ_RECEIVED };
-
-	assert_false(fake_cm_event(ib_of(id), &event));
-	assert_int_equal(consumer.seen[consumer.count - 1], RDMA_CM_EVENT_DISCONNECTED);
-	consumer.count = 0;
-	return id;
-}
-
-static struct rdma_cm_id *make_listener(void)
-{
-	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(PORT) };
-	struct rdma_cm_id *id = make(RDMA_PS_TCP);
-
-	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&any), 0);
-	assert_int_equal(rdma_listen(id, 1), 0);
-	return id;
-}
-
-/* The IB CM's id on the adapter of an id that listens. */
-static struct ib_cm_id *listener_ib(struct rdma_cm_id *id)
-{
-	struct ib_cm_id *ib = NULL;
-
-	lock_acquire(&cma.lock);
-	list_for_each(l, &cma_id(id)->listeners, struct cma_listener, node)
-		if (l->device == &adapter->ib)
-			ib = l->ib;
-	lock_release(&cma.lock);
-	assert_non_null(ib);
-	return ib;
-}
+enum { SEEDS = 300, STEPS = 60, IDS = 6, CM_EVENTS = IB_CM_SIDR_REP_RECEIVED + 1 };
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
@@ -218,7 +57,7 @@ static void message_header(void)
 /* A request for the listener. True: it was refused, and its id is gone. */
 static bool request(struct rdma_cm_id *listener, enum ib_cm_event_type type)
 {
-	struct ib_cm_id *on = listener_ib(listener);
+	struct ib_cm_id *on = consumer_listener_ib(listener);
 	struct ib_cm_id *ib = ib_create_cm_id(on->device, on->cm_handler, on->context);
 	struct ib_cm_event event = make_event(type);
 
@@ -260,7 +99,7 @@ static void judge_event(struct rdma_cm_id *id, enum ib_cm_event_type type, int w
 
 	consumer.count = 0;
 	consumer.answer = answer;
-	gone = fake_cm_event(ib_of(id), &event);
+	gone = fake_cm_event(consumer_ib(id), &event);
 	consumer.answer = 0;
 	assert_int_equal(consumer.count, want == NOTHING ? 0 : 1);
 	if (want != NOTHING)
@@ -268,7 +107,7 @@ static void judge_event(struct rdma_cm_id *id, enum ib_cm_event_type type, int w
 	assert_int_equal(gone, answer != 0 && want != NOTHING);
 	if (!gone)
 		rdma_destroy_id(id);
-	assert_int_equal(count_ids(), 0);
+	assert_int_equal(consumer_ids(), 0);
 	assert_int_equal(fake_cm.ids, 0);
 }
 
@@ -277,9 +116,9 @@ static void cma_ib_event__tells_what_the_state_allows(void **state)
 {
 	for (u32 i = 0; i < ARRAY_LEN(told); i++) {
 		for (int answer = 0; answer < 2; answer++) {
-			judge_event(make_connecting(RDMA_PS_TCP), told[i].event, told[i].connecting,
-				    answer);
-			judge_event(make_disconnected(), told[i].event, told[i].disconnected,
+			judge_event(consumer_connecting(RDMA_PS_TCP), told[i].event,
+				    told[i].connecting, answer);
+			judge_event(consumer_disconnected(), told[i].event, told[i].disconnected,
 				    answer);
 		}
 	}
@@ -292,12 +131,12 @@ static void cma_ib_event__tells_each_end_once(void **state)
 		IB_CM_REP_RECEIVED,  IB_CM_DREQ_RECEIVED, IB_CM_DREP_RECEIVED, IB_CM_DREQ_RECEIVED,
 		IB_CM_REJ_RECEIVED,  IB_CM_RTU_RECEIVED,  IB_CM_DREQ_ERROR,    IB_CM_TIMEWAIT_EXIT,
 	};
-	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_connecting(RDMA_PS_TCP);
 	struct ib_cm_event event;
 
 	for (u32 i = 0; i < ARRAY_LEN(order); i++) {
 		event = make_event(order[i]);
-		assert_false(fake_cm_event(ib_of(id), &event));
+		assert_false(fake_cm_event(consumer_ib(id), &event));
 	}
 	assert_int_equal(consumer.count, 3);
 	assert_int_equal(consumer.seen[0], RDMA_CM_EVENT_CONNECT_RESPONSE);
@@ -309,10 +148,10 @@ static void cma_ib_event__tells_each_end_once(void **state)
 /* A consumer that takes its time with the REP is given it; the CM's own queue pair needs none. */
 static void cma_ib_event__a_rep_may_wait(void **state)
 {
-	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_connecting(RDMA_PS_TCP);
 	struct ib_cm_event event = make_event(IB_CM_REP_RECEIVED);
 
-	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_false(fake_cm_event(consumer_ib(id), &event));
 	assert_int_equal(consumer.seen[0], RDMA_CM_EVENT_CONNECT_RESPONSE);
 	assert_int_equal(fake_cm.calls[FAKE_MRA], 1);
 	rdma_destroy_id(id);
@@ -321,11 +160,11 @@ static void cma_ib_event__a_rep_may_wait(void **state)
 /* The vector that leads to a datagram peer is the path's. */
 static void cma_ib_event__tells_the_way_to_a_datagram_peer(void **state)
 {
-	struct rdma_cm_id *id = make_connecting(RDMA_PS_UDP);
+	struct rdma_cm_id *id = consumer_connecting(RDMA_PS_UDP);
 	struct ib_cm_event event = make_event(IB_CM_SIDR_REP_RECEIVED);
 	const struct ib_global_route *grh = &consumer.ah.grh;
 
-	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_false(fake_cm_event(consumer_ib(id), &event));
 	assert_int_equal(consumer.seen[consumer.count - 1], RDMA_CM_EVENT_ESTABLISHED);
 	assert_memory_equal(&grh->dgid, &adapter->gids[1], sizeof(grh->dgid));
 	assert_int_equal(grh->flow_label, 0x12345);
@@ -338,10 +177,10 @@ static void cma_ib_event__tells_the_way_to_a_datagram_peer(void **state)
 /* An id whose route cannot be asked for is as it was: RoCE has none for an address of AF_IB. */
 static void rdma_resolve_route__leaves_the_id_as_it_was(void **state)
 {
-	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_make(RDMA_PS_TCP);
 	sa_family_t *family = &id->route.addr.src_addr.ss_family;
 
-	resolve(id);
+	consumer_resolve(id);
 	*family = AF_IB;
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(rdma_resolve_route(id, 1000), -ENODEV);
@@ -353,20 +192,20 @@ static void rdma_resolve_route__leaves_the_id_as_it_was(void **state)
 
 static void cma_ib_event__passes_on_the_status(void **state)
 {
-	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_connecting(RDMA_PS_TCP);
 	struct ib_cm_event event = make_event(IB_CM_REJ_RECEIVED);
 
 	event.param.rej_rcvd.reason = IB_CM_REJ_STALE_CONN;
-	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_false(fake_cm_event(consumer_ib(id), &event));
 	assert_int_equal(consumer.status[0], IB_CM_REJ_STALE_CONN);
 	event = make_event(IB_CM_REQ_ERROR);
-	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_false(fake_cm_event(consumer_ib(id), &event));
 	assert_int_equal(consumer.status[1], -ETIMEDOUT);
 	rdma_destroy_id(id);
-	id = make_connecting(RDMA_PS_UDP);
+	id = consumer_connecting(RDMA_PS_UDP);
 	event = make_event(IB_CM_SIDR_REP_RECEIVED);
 	event.param.sidr_rep_rcvd.status = IB_SIDR_NO_QP;
-	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_false(fake_cm_event(consumer_ib(id), &event));
 	assert_int_equal(consumer.seen[2], RDMA_CM_EVENT_UNREACHABLE);
 	assert_int_equal(consumer.status[2], IB_SIDR_NO_QP);
 	rdma_destroy_id(id);
@@ -404,18 +243,18 @@ static void rdma_destroy_qp__waits_for_the_cms_modification(void **state)
 {
 	struct ib_qp_init_attr init = { .qp_type = IB_QPT_RC };
 	struct rdma_conn_param param = { .retry_count = 7 };
-	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_make(RDMA_PS_TCP);
 	struct ib_cm_event event = make_event(IB_CM_REJ_RECEIVED);
 	struct ib_pd *pd;
 
-	route(id);
+	consumer_route(id);
 	pd = ib_alloc_pd(&adapter->ib);
 	init.send_cq = init.recv_cq = ib_create_cq(&adapter->ib, NULL, NULL, NULL, 1, 0);
 	assert_int_equal(rdma_create_qp(id, pd, &init), 0);
 	assert_int_equal(rdma_connect(id, &param), 0);
 	destroyer = (struct destroyer){ .id = id };
 	adapter->on_modify_qp = destroyer_begin;
-	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_false(fake_cm_event(consumer_ib(id), &event));
 	assert_int_equal(pthread_join(destroyer.thread, NULL), 0);
 	assert_null(id->qp);
 	rdma_destroy_id(id);
@@ -428,9 +267,9 @@ static void rdma_destroy_qp__waits_for_the_cms_modification(void **state)
 static void rdma_connect__leaves_the_id_as_it_was(void **state)
 {
 	struct rdma_conn_param param = { .qp_num = 7 };
-	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_make(RDMA_PS_TCP);
 
-	route(id);
+	consumer_route(id);
 	fake_cm.fail[FAKE_REQ] = -ENOMEM;
 	assert_int_equal(rdma_connect(id, &param), -ENOMEM);
 	assert_int_equal(fake_cm.ids, 0);
@@ -446,7 +285,7 @@ static void rdma_connect__leaves_the_id_as_it_was(void **state)
 static void rdma_accept__refuses_what_it_cannot_accept(void **state)
 {
 	struct rdma_conn_param param = { .qp_num = 7 };
-	struct rdma_cm_id *listener = make_listener(), *id;
+	struct rdma_cm_id *listener = consumer_listener(), *id;
 
 	message_header();
 	assert_false(request(listener, IB_CM_REQ_RECEIVED));
@@ -461,7 +300,7 @@ static void rdma_accept__refuses_what_it_cannot_accept(void **state)
 
 static void rdma_disconnect__answers_if_it_cannot_ask(void **state)
 {
-	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_connecting(RDMA_PS_TCP);
 
 	assert_int_equal(rdma_disconnect(id), 0);
 	assert_int_equal(fake_cm.calls[FAKE_DREP], 0);
@@ -476,7 +315,7 @@ static void rdma_disconnect__answers_if_it_cannot_ask(void **state)
 /* Its header names an address that is not its path's. */
 static void cma_request__refuses_one_from_elsewhere(void **state)
 {
-	struct rdma_cm_id *listener = make_listener();
+	struct rdma_cm_id *listener = consumer_listener();
 
 	for (int datagram = 0; datagram < 2; datagram++) {
 		enum ib_cm_event_type type = datagram ? IB_CM_SIDR_REQ_RECEIVED
@@ -498,7 +337,7 @@ static void cma_request__refuses_one_from_elsewhere(void **state)
 
 static void cma_request__makes_an_id_or_none(void **state)
 {
-	struct rdma_cm_id *listener = make_listener(), *id;
+	struct rdma_cm_id *listener = consumer_listener(), *id;
 
 	message_header();
 	assert_false(request(listener, IB_CM_REQ_RECEIVED));
@@ -512,22 +351,22 @@ static void cma_request__makes_an_id_or_none(void **state)
 	assert_true(request(listener, IB_CM_REQ_RECEIVED));
 	consumer.answer = 0;
 	assert_int_equal(consumer.count, 2);
-	assert_int_equal(count_ids(), 1);
+	assert_int_equal(consumer_ids(), 1);
 	message[0] = 1; /* another version of the header */
 	assert_true(request(listener, IB_CM_REQ_RECEIVED));
 	message[0] = 0;
 	message[1] = 0x50; /* another one of IP */
 	assert_true(request(listener, IB_CM_REQ_RECEIVED));
 	assert_int_equal(consumer.count, 2);
-	assert_int_equal(count_ids(), 1);
+	assert_int_equal(consumer_ids(), 1);
 	rdma_destroy_id(listener);
 }
 
 /* Two paths of a REQ are the route of its id; without the alternate one there is one. */
 static void cma_request__has_the_paths_of_the_req(void **state)
 {
-	struct rdma_cm_id *listener = make_listener(), *id;
-	struct ib_cm_id *on = listener_ib(listener), *ib;
+	struct rdma_cm_id *listener = consumer_listener(), *id;
+	struct ib_cm_id *on = consumer_listener_ib(listener), *ib;
 	struct ib_sa_path_rec alternate = { .sgid = adapter->gids[2], .dgid = adapter->gids[3] };
 	struct ib_cm_event event;
 
@@ -567,7 +406,7 @@ static int call_reject(struct rdma_cm_id *id)
 /* A consumer may answer inside its handler. */
 static void cma_request__lets_the_handler_answer(void **state)
 {
-	struct rdma_cm_id *listener = make_listener();
+	struct rdma_cm_id *listener = consumer_listener();
 
 	message_header();
 	consumer.call = call_accept;
@@ -587,13 +426,13 @@ static void cma_request__lets_the_handler_answer(void **state)
 
 static void cma_ib_event__lets_the_handler_leave(void **state)
 {
-	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_connecting(RDMA_PS_TCP);
 	struct ib_cm_event event = make_event(IB_CM_DREQ_RECEIVED);
 
 	consumer.call = call_disconnect;
 	consumer.answer = 1;
 	fake_cm.fail[FAKE_DREQ] = -EINVAL;
-	assert_true(fake_cm_event(ib_of(id), &event));
+	assert_true(fake_cm_event(consumer_ib(id), &event));
 	assert_int_equal(consumer.called, 0);
 	assert_int_equal(fake_cm.calls[FAKE_DREP], 1);
 }
@@ -603,7 +442,7 @@ static void cma_ib_event__of_a_dreq_without_an_rtu(void **state)
 {
 	static const enum ib_cm_event_type order[] = { IB_CM_DREQ_RECEIVED, IB_CM_DREQ_RECEIVED,
 						       IB_CM_RTU_RECEIVED };
-	struct rdma_cm_id *listener = make_listener(), *id;
+	struct rdma_cm_id *listener = consumer_listener(), *id;
 	struct ib_cm_event event;
 
 	message_header();
@@ -612,7 +451,7 @@ static void cma_ib_event__of_a_dreq_without_an_rtu(void **state)
 	assert_int_equal(call_accept(id), 0);
 	for (u32 i = 0; i < ARRAY_LEN(order); i++) {
 		event = make_event(order[i]);
-		assert_false(fake_cm_event(ib_of(id), &event));
+		assert_false(fake_cm_event(consumer_ib(id), &event));
 	}
 	assert_int_equal(consumer.count, 3);
 	assert_int_equal(consumer.seen[1], RDMA_CM_EVENT_ESTABLISHED);
@@ -624,7 +463,7 @@ static void cma_ib_event__of_a_dreq_without_an_rtu(void **state)
 	assert_int_equal(call_accept(id), 0);
 	consumer.answer = 1;
 	event = make_event(IB_CM_DREQ_RECEIVED);
-	assert_true(fake_cm_event(ib_of(id), &event));
+	assert_true(fake_cm_event(consumer_ib(id), &event));
 	consumer.answer = 0;
 	assert_int_equal(consumer.count, 5);
 	assert_int_equal(consumer.seen[4], RDMA_CM_EVENT_ESTABLISHED);
@@ -635,7 +474,7 @@ static void cma_ib_event__of_a_dreq_without_an_rtu(void **state)
 static void cma_ib_event__of_a_dreq_behind_an_rtu(void **state)
 {
 	static const enum ib_cm_event_type order[] = { IB_CM_RTU_RECEIVED, IB_CM_DREQ_RECEIVED };
-	struct rdma_cm_id *listener = make_listener();
+	struct rdma_cm_id *listener = consumer_listener();
 	struct ib_cm_event event;
 
 	message_header();
@@ -643,7 +482,7 @@ static void cma_ib_event__of_a_dreq_behind_an_rtu(void **state)
 	assert_int_equal(call_accept(consumer.last), 0);
 	for (u32 i = 0; i < ARRAY_LEN(order); i++) {
 		event = make_event(order[i]);
-		assert_false(fake_cm_event(ib_of(consumer.last), &event));
+		assert_false(fake_cm_event(consumer_ib(consumer.last), &event));
 	}
 	assert_int_equal(consumer.count, 3);
 	assert_int_equal(consumer.seen[2], RDMA_CM_EVENT_DISCONNECTED);
@@ -664,7 +503,7 @@ static int call_destroy_victim(struct rdma_cm_id *id)
 /* A thread of the parent has the id's turn when it forks: nobody gives it back in the child. */
 static void rdma_destroy_id__in_the_child_of_a_busy_id(void **state)
 {
-	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_make(RDMA_PS_TCP);
 	int status = 1;
 	pid_t child;
 
@@ -685,14 +524,14 @@ static void rdma_destroy_id__in_the_child_of_a_busy_id(void **state)
 /* A handler may destroy another id than its own. */
 static void rdma_destroy_id__of_another_id_in_a_handler(void **state)
 {
-	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_connecting(RDMA_PS_TCP);
 	struct ib_cm_event event = make_event(IB_CM_REP_RECEIVED);
 
-	victim = make_connecting(RDMA_PS_TCP);
+	victim = consumer_connecting(RDMA_PS_TCP);
 	consumer.call = call_destroy_victim;
-	assert_false(fake_cm_event(ib_of(id), &event));
+	assert_false(fake_cm_event(consumer_ib(id), &event));
 	consumer.call = NULL;
-	assert_int_equal(count_ids(), 1);
+	assert_int_equal(consumer_ids(), 1);
 	assert_int_equal(fake_cm.ids, 1);
 	rdma_destroy_id(id);
 }
@@ -727,12 +566,12 @@ static void *destroy_thread(void *id)
 /* Of a handler that runs: the id is destroyed when it has returned. */
 static void rdma_destroy_id__waits_for_the_handler(void **state)
 {
-	struct rdma_cm_id *id = make(RDMA_PS_TCP);
+	struct rdma_cm_id *id = consumer_make(RDMA_PS_TCP);
 	/* the IB CM's destroys wait, too: not asked */
 	struct ib_cm_id *ib = calloc(1, sizeof(*ib));
 	pthread_t threads[2];
 
-	route(id);
+	consumer_route(id);
 	assert_true(cma_move(cma_id(id), CMA_ROUTE_RESOLVED, CMA_CONNECT));
 	ib->context = id;
 	ib->cm_handler = cma_ib_event;
@@ -751,170 +590,6 @@ static void rdma_destroy_id__waits_for_the_handler(void **state)
 	assert_int_equal(consumer.count, 1);
 	consumer.call = NULL;
 	free(ib);
-}
-
-/* Every id of a device that goes is told once, whatever it was in the middle of; one that wants to
- * end does. */
-static void cma_device_remove__tells_every_id(void **state)
-{
-	struct rdma_cm_id *ids[] = { make(RDMA_PS_TCP), make(RDMA_PS_TCP),
-				     make_connecting(RDMA_PS_TCP), make_disconnected(),
-				     make_listener() };
-	struct rdma_conn_param param = { .qp_num = 7 };
-	struct ib_qp_attr attr = { .qp_state = IB_QPS_INIT };
-	int mask;
-
-	route(ids[1]);
-	for (u32 i = 0; i < ARRAY_LEN(ids); i++)
-		cma_id(ids[i])->user = true; /* may stay when the device has gone */
-	ib_unregister_device(&adapter->ib);
-	/* the first has no device, the last listens on all */
-	assert_int_equal(consumer.count, 3);
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(consumer.seen[i], RDMA_CM_EVENT_DEVICE_REMOVAL);
-	assert_int_equal(fake_cm.ids, 0);
-	for (int i = 1; i < 4; i++) {
-		assert_null(ids[i]->device);
-		assert_int_equal(rdma_connect(ids[i], &param), -EINVAL);
-		assert_int_equal(rdma_disconnect(ids[i]), -EINVAL);
-		assert_int_equal(rdma_init_qp_attr(ids[i], &attr, &mask), -EINVAL);
-	}
-	assert_int_equal(ib_register_device(&adapter->ib), 0);
-	assert_int_equal(fake_cm.ids, 1); /* the listener listens on it again */
-	for (u32 i = 0; i < ARRAY_LEN(ids); i++)
-		rdma_destroy_id(ids[i]);
-}
-
-/* A device that comes is one for each id that listens on all. */
-static void cma_device_add__each_listener_listens(void **state)
-{
-	struct rdma_cm_id *ids[] = { make_listener(), make_listener(), make_listener() };
-
-	ib_unregister_device(&adapter->ib);
-	assert_int_equal(fake_cm.ids, 0);
-	assert_int_equal(ib_register_device(&adapter->ib), 0);
-	assert_int_equal(fake_cm.ids, 3);
-	for (u32 i = 0; i < ARRAY_LEN(ids); i++)
-		rdma_destroy_id(ids[i]);
-}
-
-static void cma_device_remove__ends_ids_that_want_it(void **state)
-{
-	(void)make_connecting(RDMA_PS_TCP);
-	(void)make_connecting(RDMA_PS_UDP);
-	consumer.answer = 1;
-	ib_unregister_device(&adapter->ib);
-	assert_int_equal(consumer.count, 2);
-	assert_int_equal(count_ids(), 0);
-	assert_int_equal(fake_cm.ids, 0);
-	consumer.answer = 0;
-	assert_int_equal(ib_register_device(&adapter->ib), 0);
-}
-
-static void *unregister_thread(void *arg)
-{
-	ib_unregister_device(&adapter->ib);
-	__atomic_store_n(&destroyed, 1, __ATOMIC_RELEASE);
-	return NULL;
-}
-
-/* What a consumer of the midlayer does when it is told of the removal. */
-static struct removal {
-	struct ib_pd *pd;
-	struct ib_cq *cq;
-	struct ib_device *device; /* that the event's id named */
-	bool later;		  /* on another thread, after the handler */
-} removal;
-
-static int removal_close(struct rdma_cm_id *id)
-{
-	rdma_destroy_qp(id);
-	return ib_destroy_cq(removal.cq) | ib_dealloc_pd(removal.pd);
-}
-
-static int removal_note(struct rdma_cm_id *id)
-{
-	removal.device = id->device;
-	return removal.later ? 0 : removal_close(id);
-}
-
-/* The id keeps its device, whose methods work, until it is destroyed; until then the device does
- * not go. */
-static void removal_of_a_consumer(bool later)
-{
-	struct ib_qp_init_attr init = { .qp_type = IB_QPT_RC };
-	struct rdma_cm_id *id = make(RDMA_PS_TCP);
-	struct rdma_conn_param param = { 0 };
-	pthread_t thread;
-
-	route(id);
-	removal = (struct removal){ .pd = ib_alloc_pd(&adapter->ib),
-				    .cq = ib_create_cq(&adapter->ib, NULL, NULL, NULL, 4, 0),
-				    .later = later };
-	init.send_cq = init.recv_cq = removal.cq;
-	assert_int_equal(rdma_create_qp(id, removal.pd, &init), 0);
-	assert_int_equal(rdma_connect(id, &param), 0);
-	consumer.count = 0;
-	consumer.call = removal_note;
-	consumer.answer = !later;
-	destroyed = 0;
-	pthread_create(&thread, NULL, unregister_thread, NULL);
-	while (__atomic_load_n(&consumer.count, __ATOMIC_ACQUIRE) == 0)
-		usleep(1000);
-	if (later) {
-		usleep(20000);
-		assert_int_equal(__atomic_load_n(&destroyed, __ATOMIC_ACQUIRE), 0);
-		assert_ptr_equal(id->device, &adapter->ib);
-		consumer.called = removal_close(id);
-		assert_int_equal(__atomic_load_n(&destroyed, __ATOMIC_ACQUIRE), 0);
-		rdma_destroy_id(id);
-	}
-	pthread_join(thread, NULL);
-	assert_int_equal(consumer.count, 1);
-	assert_ptr_equal(removal.device, &adapter->ib);
-	assert_int_equal(consumer.called, 0);
-	assert_int_equal(count_ids(), 0);
-	assert_int_equal(adapter->objects, 0);
-	consumer.call = NULL;
-	consumer.answer = 0;
-	assert_int_equal(ib_register_device(&adapter->ib), 0);
-}
-
-static void cma_device_remove__waits_for_the_consumers(void **state)
-{
-	removal_of_a_consumer(false);
-	consumer.count = 0;
-	removal_of_a_consumer(true);
-}
-
-/* A call that has the device in its hands holds it. */
-static void cma_device_hold__delays_the_removal(void **state)
-{
-	struct rdma_cm_id *id = make_connecting(RDMA_PS_TCP);
-	struct cma_device *d;
-	struct ib_cm_id *ib;
-	pthread_t thread;
-	char name[16];
-
-	cma_id(id)->user = true;
-	assert_true(cma_device_name(cma_id(id), name, sizeof(name)) > 0);
-	assert_string_equal(name, "fake0");
-	d = cma_device_hold_ib(cma_id(id), &ib);
-	assert_non_null(d);
-	assert_ptr_equal(ib, ib_of(id));
-	destroyed = 0;
-	pthread_create(&thread, NULL, unregister_thread, NULL);
-	usleep(20000);
-	assert_int_equal(__atomic_load_n(&destroyed, __ATOMIC_ACQUIRE), 0);
-	assert_int_equal(consumer.count, 0);
-	cma_device_release(d);
-	pthread_join(thread, NULL);
-	assert_int_equal(consumer.count, 1);
-	assert_null(cma_device_hold(cma_id(id)));
-	assert_int_equal(cma_device_name(cma_id(id), name, sizeof(name)), 0);
-	assert_string_equal(name, "");
-	rdma_destroy_id(id);
-	assert_int_equal(ib_register_device(&adapter->ib), 0);
 }
 
 /* ---- anything, in any order ------------------------------------------------------------------ */
@@ -988,14 +663,14 @@ static void step(void)
 	if (ids[at] == NULL) {
 		ids[at] = rdma_create_id(handle_anything, NULL, RDMA_PS_TCP, IB_QPT_RC);
 		if (dice(2))
-			route(ids[at]);
+			consumer_route(ids[at]);
 		return;
 	}
 	for (int i = 0; i < FAKE_CALLS; i++)
 		fake_cm.fail[i] = dice(8) == 0 ? -EINVAL : 0;
-	if (ib_of(ids[at]) != NULL && dice(2)) {
+	if (consumer_ib(ids[at]) != NULL && dice(2)) {
 		event = make_event((enum ib_cm_event_type)dice(CM_EVENTS));
-		(void)fake_cm_event(ib_of(ids[at]), &event);
+		(void)fake_cm_event(consumer_ib(ids[at]), &event);
 	} else if (cma_is_in(cma_id(ids[at]), CMA_LISTEN) && dice(2)) {
 		(void)request(ids[at], dice(2) ? IB_CM_REQ_RECEIVED : IB_CM_SIDR_REQ_RECEIVED);
 	} else {
@@ -1017,12 +692,12 @@ static void rdma_calls__and_events_in_any_order(void **state)
 				rdma_destroy_id(ids[i]);
 			ids[i] = NULL;
 		}
-		assert_int_equal(count_ids(), 0);
+		assert_int_equal(consumer_ids(), 0);
 		assert_int_equal(fake_cm.ids, 0);
 	}
 }
 
-#define ADAPTER_TEST(name) cmocka_unit_test_setup_teardown(name, open_adapter, close_adapter)
+#define ADAPTER_TEST(name) cmocka_unit_test_setup_teardown(name, consumer_open, consumer_close)
 
 int main(void)
 {
@@ -1047,11 +722,6 @@ int main(void)
 		ADAPTER_TEST(rdma_destroy_id__in_the_child_of_a_busy_id),
 		ADAPTER_TEST(rdma_destroy_id__of_another_id_in_a_handler),
 		ADAPTER_TEST(rdma_destroy_id__waits_for_the_handler),
-		ADAPTER_TEST(cma_device_remove__tells_every_id),
-		ADAPTER_TEST(cma_device_add__each_listener_listens),
-		ADAPTER_TEST(cma_device_remove__ends_ids_that_want_it),
-		ADAPTER_TEST(cma_device_remove__waits_for_the_consumers),
-		ADAPTER_TEST(cma_device_hold__delays_the_removal),
 		ADAPTER_TEST(rdma_calls__and_events_in_any_order),
 	};
 
