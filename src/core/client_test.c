@@ -407,6 +407,54 @@ static void core_service_begin__waits_outside(void **state)
 	fake_unplug(fake);
 }
 
+static void lingering_remove(struct ib_device *device)
+{
+	fake_bump(&slow_inside);
+	assert_true(fake_await(&slow_go, 1));
+}
+
+static struct ib_client client_lingering = { .name = "lingering", .remove = lingering_remove };
+
+static void *unregister_lingering_thread(void *arg)
+{
+	ib_unregister_client(&client_lingering);
+	return NULL;
+}
+
+static bool late_begins;
+
+static void late_add(struct ib_device *device)
+{
+	if (late_begins)
+		user_add(device);
+}
+
+static struct ib_client client_late = { .name = "late", .add = late_add };
+
+/* The thread that has the other device's turn adds it to the service when it leaves. */
+static void core_service_begin__inside_while_a_client_is_removed(void **state)
+{
+	struct fake_device *one = fake_plug(), *two;
+	pthread_t leaver;
+
+	slow_inside = slow_go = late_begins = 0;
+	assert_int_equal(ib_register_client(&client_late), 0);
+	assert_int_equal(ib_register_client(&client_lingering), 0);
+	pthread_create(&leaver, NULL, unregister_lingering_thread, NULL);
+	assert_true(fake_await(&slow_inside, 1));
+	late_begins = true;
+	story_clear();
+	two = fake_plug();
+	assert_string_equal(story.text, "V+fake1 U+fake1 ");
+	fake_bump(&slow_go);
+	pthread_join(leaver, NULL);
+	assert_string_equal(story.text, "V+fake1 U+fake1 V+fake0 ");
+	fake_unplug(two);
+	fake_unplug(one);
+	ib_unregister_client(&client_late);
+	core_service_end(&service);
+}
+
 /* ---- everything at once ---------------------------------------------------------------------- */
 
 enum { STORM_ROUNDS = 200 };
@@ -532,6 +580,7 @@ int main(void)
 		cmocka_unit_test(core_service_begin__comes_before_other_clients),
 		cmocka_unit_test(core_service_begin__inside_the_adds_of_two_devices),
 		cmocka_unit_test(core_service_begin__waits_outside),
+		cmocka_unit_test(core_service_begin__inside_while_a_client_is_removed),
 		cmocka_unit_test(hotplug__storm),
 	};
 

@@ -316,7 +316,7 @@ static void mine_close(void)
 
 static struct {
 	int added, removed; /* of roce1; atomic */
-	bool uses; /* has objects on it */
+	bool uses;	    /* has objects on it */
 } heard;
 
 static void client_add(struct ib_device *device)
