@@ -43,7 +43,11 @@ static inline bool IS_ERR(const void *ptr)
 	return (unsigned long)ptr >= (unsigned long)-MAX_ERRNO;
 }
 
-/* Symbols that leave libanyverbs.so; everything else is hidden. */
+/* Symbols that leave libanyverbs.so; everything else is hidden. C++ calls them by C's names. */
+#ifdef __cplusplus
+#define AV_EXPORT extern "C" __attribute__((visibility("default")))
+#else
 #define AV_EXPORT __attribute__((visibility("default")))
+#endif
 
 #endif

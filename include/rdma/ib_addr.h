@@ -93,15 +93,19 @@ static inline int rdma_ip2gid(const struct sockaddr *addr, union ib_gid *gid)
 /* The IP address of a GID, port 0; `out` has room for either family. Any context. */
 static inline void rdma_gid2ip(struct sockaddr *out, const union ib_gid *gid)
 {
-	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6 };
-	struct sockaddr_in sin = { .sin_family = AF_INET };
+	struct sockaddr_in6 sin6;
+	struct sockaddr_in sin;
 	struct in6_addr in6;
 
 	memcpy(&in6, gid->raw, sizeof(in6));
 	if (IN6_IS_ADDR_V4MAPPED(&in6)) {
+		memset(&sin, 0, sizeof(sin));
+		sin.sin_family = AF_INET;
 		memcpy(&sin.sin_addr, gid->raw + 12, 4);
 		memcpy(out, &sin, sizeof(sin));
 	} else {
+		memset(&sin6, 0, sizeof(sin6));
+		sin6.sin6_family = AF_INET6;
 		sin6.sin6_addr = in6;
 		memcpy(out, &sin6, sizeof(sin6));
 	}

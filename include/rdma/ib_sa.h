@@ -222,7 +222,7 @@ AV_EXPORT int ib_init_ah_from_mcmember(struct ib_device *device, u8 port_num,
 #define IB_SA_SERVICE_REC_SERVICE_DATA64_0 IB_SA_COMP_MASK(35)
 #define IB_SA_SERVICE_REC_SERVICE_DATA64_1 IB_SA_COMP_MASK(36)
 
-enum { IB_DEFAULT_SERVICE_LEASE = 0xffffffff };
+#define IB_DEFAULT_SERVICE_LEASE 0xffffffff /* for ever */
 
 /* A service that a port offers. Every number is in network order, those of the data too. */
 struct ib_sa_service_rec {
