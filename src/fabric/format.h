@@ -1,78 +1,80 @@
 /* format.h: MADs as bytes: where their fields lie, and reading and writing them.
  *
- * The common header is IBA vol 1, 13.4.3; SMPs are 14.2.1. Offsets in bytes.
+ * What the midlayer's headers say of MADs and SMPs is taken from there: offsets in bytes of struct
+ * ib_smp (its first 24 bytes are those of every MAD), numbers in host order.
  */
 #ifndef FABRIC_FORMAT_H
 #define FABRIC_FORMAT_H
 
+#include <rdma/ib_smi.h>
 #include <string.h>
 
 #include "base/compiler.h"
 
 enum fabric_mad_at {
-	MAD_BASE_VERSION = 0,
-	MAD_CLASS = 1,
-	MAD_CLASS_VERSION = 2,
-	MAD_METHOD = 3,
-	MAD_STATUS = 4, /* of a directed-route SMP with the direction in its highest bit */
-	MAD_HOP_POINTER = 6,
-	MAD_HOP_COUNT = 7,
-	MAD_TID = 8,
-	MAD_ATTRIBUTE = 16,
-	MAD_MODIFIER = 20,
-	MAD_MKEY = 24,
-	MAD_DR_SLID = 32,
-	MAD_DR_DLID = 34,
-	MAD_DATA = 64,	   /* of SMPs and of the class performance management */
-	MAD_SMP_DATA = 64, /* how many bytes of data an SMP has */
-	MAD_PM_DATA = 192,
-	MAD_INITIAL_PATH = 128,
-	MAD_RETURN_PATH = 192,
-	MAD_HOPS_MAX = 63,
+	MAD_BASE_VERSION = offsetof(struct ib_smp, base_version),
+	MAD_CLASS = offsetof(struct ib_smp, mgmt_class),
+	MAD_CLASS_VERSION = offsetof(struct ib_smp, class_version),
+	MAD_METHOD = offsetof(struct ib_smp, method),
+	MAD_STATUS = offsetof(struct ib_smp, status),
+	MAD_HOP_POINTER = offsetof(struct ib_smp, hop_ptr),
+	MAD_HOP_COUNT = offsetof(struct ib_smp, hop_cnt),
+	MAD_TID = offsetof(struct ib_smp, tid),
+	MAD_ATTRIBUTE = offsetof(struct ib_smp, attr_id),
+	MAD_MODIFIER = offsetof(struct ib_smp, attr_mod),
+	MAD_MKEY = offsetof(struct ib_smp, mkey),
+	MAD_DR_SLID = offsetof(struct ib_smp, dr_slid),
+	MAD_DR_DLID = offsetof(struct ib_smp, dr_dlid),
+	MAD_DATA = offsetof(struct ib_smp, data), /* of the class performance management, too */
+	MAD_SMP_DATA = IB_SMP_DATA_SIZE,
+	MAD_PM_DATA = IB_MGMT_MAD_SIZE - MAD_DATA,
+	MAD_INITIAL_PATH = offsetof(struct ib_smp, initial_path),
+	MAD_RETURN_PATH = offsetof(struct ib_smp, return_path),
+	MAD_HOPS_MAX = IB_SMP_MAX_PATH_HOPS - 1,
 };
 
 enum fabric_mad_class {
-	CLASS_SMP_LID = 0x01,
-	CLASS_SMP_DIRECTED = 0x81,
-	CLASS_PERFORMANCE = 0x04,
+	CLASS_SMP_LID = IB_MGMT_CLASS_SUBN_LID_ROUTED,
+	CLASS_SMP_DIRECTED = IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE,
+	CLASS_PERFORMANCE = IB_MGMT_CLASS_PERF_MGMT,
 };
 
 enum fabric_mad_method {
-	METHOD_GET = 0x01,
-	METHOD_SET = 0x02,
-	METHOD_SEND = 0x03,
-	METHOD_TRAP = 0x05,
-	METHOD_REPORT = 0x06,
-	METHOD_TRAP_REPRESS = 0x07,
-	METHOD_GET_RESP = 0x81,
-	METHOD_RESPONSE = 0x80, /* the bit */
+	METHOD_GET = IB_MGMT_METHOD_GET,
+	METHOD_SET = IB_MGMT_METHOD_SET,
+	METHOD_SEND = IB_MGMT_METHOD_SEND,
+	METHOD_TRAP = IB_MGMT_METHOD_TRAP,
+	METHOD_REPORT = IB_MGMT_METHOD_REPORT,
+	METHOD_TRAP_REPRESS = IB_MGMT_METHOD_TRAP_REPRESS,
+	METHOD_GET_RESP = IB_MGMT_METHOD_GET_RESP,
+	METHOD_RESPONSE = IB_MGMT_METHOD_RESP, /* the bit */
 };
 
 /* IBA vol 1, 13.4.7 */
 enum fabric_mad_status {
-	STATUS_OK = 0,
-	STATUS_BAD_VERSION = 1 << 2,
-	STATUS_BAD_METHOD = 2 << 2,
-	STATUS_BAD_ATTRIBUTE = 3 << 2,
-	STATUS_BAD_VALUE = 7 << 2,
-	STATUS_DIRECTION = 0x8000,
+	STATUS_OK = IB_MGMT_MAD_STATUS_SUCCESS,
+	STATUS_BAD_VERSION = IB_MGMT_MAD_STATUS_BAD_VERSION,
+	STATUS_BAD_METHOD = IB_MGMT_MAD_STATUS_UNSUPPORTED_METHOD,
+	STATUS_BAD_ATTRIBUTE = IB_MGMT_MAD_STATUS_UNSUPPORTED_METHOD_ATTRIB,
+	STATUS_BAD_VALUE = IB_MGMT_MAD_STATUS_INVALID_ATTRIB_VALUE,
+	STATUS_DIRECTION = __constant_ntohs(IB_SMP_DIRECTION),
 	STATUS_NONE = 0xffff, /* none of them: there is no answer */
 };
 
 enum fabric_attribute {
 	ATTR_CLASS_PORT_INFO = 0x0001,
-	ATTR_NOTICE = 0x0002,
-	ATTR_NODE_DESCRIPTION = 0x0010,
-	ATTR_NODE_INFO = 0x0011,
-	ATTR_SWITCH_INFO = 0x0012,
-	ATTR_GUID_INFO = 0x0014,
-	ATTR_PORT_INFO = 0x0015,
-	ATTR_PKEY_TABLE = 0x0016,
-	ATTR_SL_TO_VL = 0x0017,
-	ATTR_VL_ARBITRATION = 0x0018,
-	ATTR_LINEAR_TABLE = 0x0019,
-	ATTR_MULTICAST_TABLE = 0x001b,
-	ATTR_SM_INFO = 0x0020,
+	ATTR_NOTICE = __constant_ntohs(IB_SMP_ATTR_NOTICE),
+	ATTR_NODE_DESCRIPTION = __constant_ntohs(IB_SMP_ATTR_NODE_DESC),
+	ATTR_NODE_INFO = __constant_ntohs(IB_SMP_ATTR_NODE_INFO),
+	ATTR_SWITCH_INFO = __constant_ntohs(IB_SMP_ATTR_SWITCH_INFO),
+	ATTR_GUID_INFO = __constant_ntohs(IB_SMP_ATTR_GUID_INFO),
+	ATTR_PORT_INFO = __constant_ntohs(IB_SMP_ATTR_PORT_INFO),
+	ATTR_PKEY_TABLE = __constant_ntohs(IB_SMP_ATTR_PKEY_TABLE),
+	ATTR_SL_TO_VL = __constant_ntohs(IB_SMP_ATTR_SL_TO_VL_TABLE),
+	ATTR_VL_ARBITRATION = __constant_ntohs(IB_SMP_ATTR_VL_ARB_TABLE),
+	ATTR_LINEAR_TABLE = __constant_ntohs(IB_SMP_ATTR_LINEAR_FORWARD_TABLE),
+	ATTR_MULTICAST_TABLE = __constant_ntohs(IB_SMP_ATTR_MCAST_FORWARD_TABLE),
+	ATTR_SM_INFO = __constant_ntohs(IB_SMP_ATTR_SM_INFO),
 	ATTR_MLNX_EXT_PORT_INFO = 0xff90,
 };
 

@@ -33,8 +33,7 @@ enum {
 	MAD_DELAY_MS = 2,
 	MAD_DELAYS = 100,
 	MAD_DELAYED = 4096,
-	MAD_SEND_BYTES = 1 << 24,   /* of one RMPP message to send */
-	MAD_SMP_DIRECTION = 0x8000, /* in the status of a directed-route SMP: it returns */
+	MAD_SEND_BYTES = 1 << 24, /* of one RMPP message to send */
 	MAD_METHOD_WORDS = IB_MGMT_MAX_METHODS / (8 * sizeof(unsigned long)),
 };
 

@@ -5,6 +5,7 @@
  */
 #include <arpa/inet.h>
 #include <endian.h>
+#include <rdma/ib_smi.h>
 #include <stdlib.h>
 
 #include "event/event.h"
@@ -88,14 +89,14 @@ static void mad_receive_response(struct mad_port *port, struct mad_message *m)
 static void mad_receive_refuse(struct mad_port *port, struct mad_message *m)
 {
 	struct ib_mad out = m->mad;
-	u16 status = IB_MGMT_MAD_STATUS_UNSUPPORTED_METHOD_ATTRIB;
+	__be16 status = htons(IB_MGMT_MAD_STATUS_UNSUPPORTED_METHOD_ATTRIB);
 
 	if (out.mad_hdr.method != IB_MGMT_METHOD_GET && out.mad_hdr.method != IB_MGMT_METHOD_SET)
 		return;
 	if (out.mad_hdr.mgmt_class == IB_MGMT_CLASS_SUBN_DIRECTED_ROUTE)
-		status |= MAD_SMP_DIRECTION;
+		status |= IB_SMP_DIRECTION;
 	out.mad_hdr.method = IB_MGMT_METHOD_GET_RESP;
-	out.mad_hdr.status = htons(status);
+	out.mad_hdr.status = status;
 	mad_reply(port, m, &out);
 }
 

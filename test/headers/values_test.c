@@ -1,0 +1,59 @@
+/* values_test.c: layouts of the wire in the headers that no room of src/ stands behind, and their
+ * inline calls. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <rdma/ib_smi.h>
+
+#define AT(type, field, offset) _Static_assert(offsetof(struct type, field) == (offset), #field)
+#define BYTES(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
+
+/* IBA vol 1, 14.2.1 */
+BYTES(ib_smp, IB_MGMT_MAD_SIZE);
+AT(ib_smp, hop_ptr, 6);
+AT(ib_smp, tid, offsetof(struct ib_mad_hdr, tid));
+AT(ib_smp, attr_id, offsetof(struct ib_mad_hdr, attr_id));
+AT(ib_smp, attr_mod, offsetof(struct ib_mad_hdr, attr_mod));
+AT(ib_smp, mkey, 24);
+AT(ib_smp, dr_slid, 32);
+AT(ib_smp, data, 64);
+AT(ib_smp, initial_path, 128);
+AT(ib_smp, return_path, 192);
+/* 14.2.5.6, in bits there */
+AT(ib_port_info, lid, 128 / 8);
+AT(ib_port_info, cap_mask, 160 / 8);
+AT(ib_port_info, linkspeed_portstate, 256 / 8);
+AT(ib_port_info, neighbormtu_mastersmsl, 288 / 8);
+AT(ib_port_info, operationalvl_pei_peo_fpi_fpo, 344 / 8);
+AT(ib_port_info, mkey_violations, 352 / 8);
+AT(ib_port_info, guid_cap, 400 / 8);
+AT(ib_port_info, link_roundtrip_latency, 456 / 8);
+BYTES(ib_port_info, IB_SMP_DATA_SIZE);
+/* 14.2.5.3 */
+BYTES(ib_node_info, 40);
+AT(ib_node_info, node_guid, 12);
+AT(ib_node_info, revision, 32);
+
+static void ib_get_smp_direction__is_the_highest_bit(void **state)
+{
+	struct ib_smp smp = { .status = htons(0x7fff) };
+
+	(void)state;
+	assert_int_equal(ib_get_smp_direction(&smp), 0);
+	smp.status = htons(0x8000);
+	assert_int_equal(ib_get_smp_direction(&smp), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ib_get_smp_direction__is_the_highest_bit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
