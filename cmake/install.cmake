@@ -21,7 +21,9 @@ endforeach()
 install(TARGETS anyverbs_ipoib RUNTIME DESTINATION ${AV_INSTALL_DOORS})
 add_dependencies(stack anyverbs_ipoib)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/rdma ${CMAKE_SOURCE_DIR}/include/anyverbs
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
+        # the system's own, which would be hidden, and in Debian belong to another package
+        REGEX "/(ib_user_(mad|sa|verbs)|rdma_user_cm)\\.h$" EXCLUDE)
 
 file(RELATIVE_PATH AV_PC_TO_INCLUDE /${CMAKE_INSTALL_LIBDIR}/pkgconfig /${CMAKE_INSTALL_INCLUDEDIR})
 configure_file(${CMAKE_SOURCE_DIR}/cmake/anyverbs.pc.in ${CMAKE_BINARY_DIR}/anyverbs.pc @ONLY)

@@ -20,6 +20,7 @@
 #include <rdma/ib.h>
 #include <rdma/ib_cm.h>
 #include <rdma/ib_sa.h>
+#include <rdma/rdma_user_cm.h>
 #include <sys/socket.h>
 
 /* The status of an event is 0, a negative errno, or, of REJECTED, the peer's reason (enum
@@ -45,14 +46,10 @@ enum rdma_cm_event_type {
 	RDMA_CM_EVENT_TIMEWAIT_EXIT
 };
 
-/* Each has port numbers of its own. The number is a part of the service ID: (space << 16) +
- * port. */
-enum rdma_port_space {
-	RDMA_PS_IPOIB = 0x0002,
-	RDMA_PS_TCP = 0x0106, /* connected */
-	RDMA_PS_UDP = 0x0111, /* datagrams */
-	RDMA_PS_IB = 0x013f   /* any type of queue pair */
-};
+/* RDMA_PS_TCP (connected), RDMA_PS_UDP and RDMA_PS_IPOIB (datagrams), RDMA_PS_IB (any type of queue
+ * pair), of rdma_user_cm.h, which has the enumeration's name of today. Each has port numbers of its
+ * own. The number is a part of the service ID: (space << 16) + port. */
+#define rdma_port_space rdma_ucm_port_space
 
 struct rdma_addr {
 	struct sockaddr_storage src_addr; /* this side's; family 0: not bound */

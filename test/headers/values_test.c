@@ -1,5 +1,5 @@
-/* values_test.c: layouts of the wire in the headers that no room of src/ stands behind, and their
- * inline calls. */
+/* values_test.c: layouts of the wire and of the kernel's ABI in the headers that no room of src/
+ * stands behind, and their inline calls. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,11 @@
 #include <cmocka.h>
 
 #include <rdma/ib_smi.h>
+#include <rdma/ib_user_cm.h>
+#include <rdma/ib_user_mad.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/iw_cm.h>
+#include <rdma/rdma_user_cm.h>
 
 #define AT(type, field, offset) _Static_assert(offsetof(struct type, field) == (offset), #field)
 #define BYTES(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
@@ -38,6 +43,31 @@ BYTES(ib_port_info, IB_SMP_DATA_SIZE);
 BYTES(ib_node_info, 40);
 AT(ib_node_info, node_guid, 12);
 AT(ib_node_info, revision, 32);
+
+/* The kernel's ABI of ib_ucm, version 5. */
+BYTES(ib_ucm_cmd_hdr, 8);
+BYTES(ib_ucm_create_id, 16);
+BYTES(ib_ucm_destroy_id, 16);
+BYTES(ib_ucm_attr_id_resp, 24);
+BYTES(ib_ucm_init_qp_attr, 16);
+BYTES(ib_ucm_listen, 24);
+BYTES(ib_ucm_private_data, 16);
+BYTES(ib_ucm_req, 64);
+BYTES(ib_ucm_rep, 40);
+BYTES(ib_ucm_info, 32);
+BYTES(ib_ucm_mra, 16);
+BYTES(ib_ucm_lap, 24);
+BYTES(ib_ucm_sidr_req, 40);
+BYTES(ib_ucm_sidr_rep, 40);
+BYTES(ib_ucm_event_get, 32);
+BYTES(ib_ucm_rep_event_resp, 32);
+BYTES(ib_ucm_req_event_resp, 2 * sizeof(struct ib_user_path_rec) + 40);
+BYTES(ib_ucm_event_resp, 24 + sizeof(struct ib_ucm_req_event_resp));
+_Static_assert(IB_USER_CM_CMD_SEND_REQ == 5 && IB_USER_CM_CMD_INIT_QP_ATTR == 17, "commands");
+
+/* Linux's numbers, which drivers of iWARP devices bring. */
+_Static_assert(IW_CM_EVENT_CONNECT_REQUEST == 1 && IW_CM_EVENT_CLOSE == 5, "events");
+_Static_assert((int)IW_CM_EVENT_STATUS_ACCEPTED == 0 && IW_CM_EVENT_STATUS_EINVAL == 4, "statuses");
 
 static void ib_get_smp_direction__is_the_highest_bit(void **state)
 {
