@@ -68,6 +68,68 @@ AV_EXPORT void rdma_addr_cancel(struct rdma_dev_addr *addr);
 /* Bytes of a socket address of its family; 0: an unknown one. Any context. */
 AV_EXPORT int rdma_addr_size(struct sockaddr *addr);
 
+/* The same of an IPv4 or IPv6 address, without a look at other families. Any context. */
+static inline int ip_addr_size(struct sockaddr *addr)
+{
+	return (int)(addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+						 : sizeof(struct sockaddr_in));
+}
+
+/* ---- link-layer addresses -------------------------------------------------------------------- */
+
+/* The parts of a way over InfiniBand (dev_type ARPHRD_INFINIBAND), whose interfaces are IPoIB's:
+ * their addresses are 4 bytes with a queue pair's number, then a GID; the broadcast group's GID has
+ * the P_Key in its bytes 4 and 5. P_Keys are in host order. Any context. */
+enum { IB_ADDR_GID = 4, IB_ADDR_PKEY = 8 };
+
+static inline u16 ib_addr_get_pkey(struct rdma_dev_addr *dev_addr)
+{
+	return (u16)(dev_addr->broadcast[IB_ADDR_PKEY] << 8 |
+		     dev_addr->broadcast[IB_ADDR_PKEY + 1]);
+}
+
+static inline void ib_addr_set_pkey(struct rdma_dev_addr *dev_addr, u16 pkey)
+{
+	dev_addr->broadcast[IB_ADDR_PKEY] = (unsigned char)(pkey >> 8);
+	dev_addr->broadcast[IB_ADDR_PKEY + 1] = (unsigned char)pkey;
+}
+
+static inline void ib_addr_get_mgid(struct rdma_dev_addr *dev_addr, union ib_gid *gid)
+{
+	memcpy(gid->raw, dev_addr->broadcast + IB_ADDR_GID, 16);
+}
+
+static inline void ib_addr_get_sgid(struct rdma_dev_addr *dev_addr, union ib_gid *gid)
+{
+	memcpy(gid->raw, dev_addr->src_dev_addr + IB_ADDR_GID, 16);
+}
+
+static inline void ib_addr_set_sgid(struct rdma_dev_addr *dev_addr, union ib_gid *gid)
+{
+	memcpy(dev_addr->src_dev_addr + IB_ADDR_GID, gid->raw, 16);
+}
+
+static inline void ib_addr_get_dgid(struct rdma_dev_addr *dev_addr, union ib_gid *gid)
+{
+	memcpy(gid->raw, dev_addr->dst_dev_addr + IB_ADDR_GID, 16);
+}
+
+static inline void ib_addr_set_dgid(struct rdma_dev_addr *dev_addr, union ib_gid *gid)
+{
+	memcpy(dev_addr->dst_dev_addr + IB_ADDR_GID, gid->raw, 16);
+}
+
+/* The GIDs of iWARP devices: a MAC, then zeroes. */
+static inline void iw_addr_get_sgid(struct rdma_dev_addr *dev_addr, union ib_gid *gid)
+{
+	memcpy(gid->raw, dev_addr->src_dev_addr, 16);
+}
+
+static inline void iw_addr_get_dgid(struct rdma_dev_addr *dev_addr, union ib_gid *gid)
+{
+	memcpy(gid->raw, dev_addr->dst_dev_addr, 16);
+}
+
 /* ---- GIDs ------------------------------------------------------------------------------------ */
 
 /* The GID of an IP address: IPv4 is mapped. -EINVAL: another family. Any context. */

@@ -77,6 +77,18 @@ static inline unsigned int sg_dma_len(const struct scatterlist *sg)
 	return sg->length;
 }
 
+/* What ib_dma_map_sg has made of an element: its address for the device ... */
+static inline u64 ib_sg_dma_address(struct ib_device *dev, struct scatterlist *sg)
+{
+	return sg_dma_address(sg);
+}
+
+/* ... and its bytes. */
+static inline unsigned int ib_sg_dma_len(struct ib_device *dev, struct scatterlist *sg)
+{
+	return sg_dma_len(sg);
+}
+
 /* An empty list of `count` elements, the last of which ends it. */
 static inline void sg_init_table(struct scatterlist *sg, unsigned int count)
 {

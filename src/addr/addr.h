@@ -105,7 +105,7 @@ int addr_ipoib_find(struct addr_instance *a, const u8 ip[16], u32 scope, u32 *if
 /* The same, inside a hardware address. */
 static inline const u8 *addr_ipoib_of(const unsigned char *link_address)
 {
-	return link_address + 4;
+	return link_address + IB_ADDR_GID;
 }
 int addr_resolve(struct addr_instance *a, struct rdma_addr_client *client,
 		 const struct sockaddr *src_addr, const struct sockaddr *dst_addr,

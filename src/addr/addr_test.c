@@ -647,6 +647,37 @@ static void translate__interface_mac_and_vlan(void **state)
 	assert_int_equal(addr_translate(&a, (void *)&own, &dev, NULL), -ENODEV);
 }
 
+/* IPoIB's addresses as RFC 4391 has them: what is set is read, and nothing beside it changes. */
+static void ib_addr__parts_of_ipoib_addresses(void **state)
+{
+	union ib_gid out, group = { .raw = { 0xff, 0x12, 0x40, 0x1b, 0x80, 0x01, [15] = 1 } };
+	union ib_gid one = { .raw = { 0xfe, 0x80, [15] = 1 } }, two = { .raw = { [15] = 2 } };
+	struct rdma_dev_addr d = { .dst_dev_addr = { 0 } };
+
+	(void)state;
+	memcpy(d.broadcast + 4, group.raw, 16);
+	d.broadcast[20] = d.src_dev_addr[3] = d.src_dev_addr[20] = d.dst_dev_addr[3] = 0x55;
+	assert_int_equal(ib_addr_get_pkey(&d), 0x8001);
+	ib_addr_set_pkey(&d, 0xbeef);
+	assert_int_equal(ib_addr_get_pkey(&d), 0xbeef);
+	ib_addr_get_mgid(&d, &out);
+	group.raw[4] = 0xbe;
+	group.raw[5] = 0xef;
+	assert_memory_equal(out.raw, group.raw, 16);
+	ib_addr_set_sgid(&d, &one);
+	ib_addr_set_dgid(&d, &two);
+	ib_addr_get_sgid(&d, &out);
+	assert_memory_equal(out.raw, one.raw, 16);
+	ib_addr_get_dgid(&d, &out);
+	assert_memory_equal(out.raw, two.raw, 16);
+	assert_int_equal(d.broadcast[20], 0x55);
+	assert_int_equal(d.src_dev_addr[3] + d.src_dev_addr[20] + d.dst_dev_addr[3], 3 * 0x55);
+	iw_addr_get_sgid(&d, &out);
+	assert_memory_equal(out.raw, d.src_dev_addr, 16);
+	iw_addr_get_dgid(&d, &out);
+	assert_memory_equal(out.raw, d.dst_dev_addr, 16);
+}
+
 static void gids__there_and_back(void **state)
 {
 	static const char *const texts[] = { "10.1.2.3", "2001:db8::7", "fe80::1" };
@@ -663,6 +694,7 @@ static void gids__there_and_back(void **state)
 		assert_int_equal(rdma_addr_size((void *)&there),
 				 i == 0 ? sizeof(struct sockaddr_in)
 					: sizeof(struct sockaddr_in6));
+		assert_int_equal(ip_addr_size((void *)&there), rdma_addr_size((void *)&there));
 	}
 	there.ss_family = AF_UNIX;
 	assert_int_equal(rdma_ip2gid((void *)&there, &gid), -EINVAL);
@@ -731,6 +763,7 @@ int main(void)
 		WITH(neighbours__more_than_the_table_holds),
 		WITH(neighbours__of_each_interface),
 		WITH(translate__interface_mac_and_vlan),
+		WITH(ib_addr__parts_of_ipoib_addresses),
 		WITH(gids__there_and_back),
 		WITH(kernel__its_loopback),
 	};

@@ -79,10 +79,29 @@ static void ib_get_smp_direction__is_the_highest_bit(void **state)
 	assert_int_equal(ib_get_smp_direction(&smp), 1);
 }
 
+static void ib_sg_dma__is_what_was_mapped(void **state)
+{
+	static char memory[3][64];
+	struct scatterlist sg[3], *s;
+	u32 i = 0;
+
+	(void)state;
+	sg_init_table(sg, 3);
+	for (i = 0; i < 3; i++)
+		sg_set_buf(&sg[i], memory[i], 10 + i);
+	assert_int_equal(ib_dma_map_sg(NULL, sg, 3, DMA_TO_DEVICE), 3);
+	for (s = sg, i = 0; s != NULL; s = sg_next(s), i++) {
+		assert_ptr_equal((void *)(uintptr_t)ib_sg_dma_address(NULL, s), memory[i]);
+		assert_int_equal(ib_sg_dma_len(NULL, s), 10 + i);
+	}
+	assert_int_equal(i, 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ib_get_smp_direction__is_the_highest_bit),
+		cmocka_unit_test(ib_sg_dma__is_what_was_mapped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
