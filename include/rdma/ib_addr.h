@@ -61,6 +61,13 @@ AV_EXPORT int rdma_resolve_ip(struct rdma_addr_client *client, struct sockaddr *
 					       struct rdma_dev_addr *addr, void *context),
 			      void *context);
 
+/* Fills *dev_addr with the interface of that index (Linux: its struct net_device), as
+ * rdma_translate_ip does, and with dst_dev_addr, IB_ADDR_LEN bytes of the other end's address;
+ * NULL: dst_dev_addr stays. Asks the kernel, may block. 0; -ENODEV: no such interface; -EMFILE; on
+ * failure *dev_addr stays. */
+AV_EXPORT int rdma_copy_addr(struct rdma_dev_addr *dev_addr, int ifindex,
+			     const unsigned char *dst_dev_addr);
+
 /* Takes back the request for *addr, if there is one. No callback for it runs afterwards; waits for
  * one that runs, unless called by it. May block. */
 AV_EXPORT void rdma_addr_cancel(struct rdma_dev_addr *addr);

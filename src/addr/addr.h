@@ -93,6 +93,9 @@ int addr_neighbour(struct addr_instance *a, u32 ifindex, const u8 gid[16],
 /* ---- ip.c ---- */
 /* An address' interface, by which a link-local one of IPv6 is reached; 0: none is named. */
 u32 addr_scope(const struct sockaddr *addr);
+/* As rdma_copy_addr; *vlan_id: the interface's VLAN, as rdma_translate_ip has it; may be NULL. */
+int addr_copy(struct addr_instance *a, struct rdma_dev_addr *dev_addr, u32 ifindex,
+	      const unsigned char *dst, u16 *vlan_id);
 /* As rdma_translate_ip and rdma_resolve_ip. */
 int addr_translate(struct addr_instance *a, const struct sockaddr *addr,
 		   struct rdma_dev_addr *dev_addr, u16 *vlan_id);

@@ -647,6 +647,30 @@ static void translate__interface_mac_and_vlan(void **state)
 	assert_int_equal(addr_translate(&a, (void *)&own, &dev, NULL), -ENODEV);
 }
 
+/* Each field is the interface's, but the other end's address, which only the caller knows. */
+static void copy__interface_and_the_other_end(void **state)
+{
+	static const unsigned char there[IB_ADDR_LEN] = { [4] = 0xfe, 0x80, [IB_ADDR_LEN - 1] = 9 };
+	struct rdma_dev_addr before, d = { .hoplimit = 5 };
+	union ib_gid gid;
+
+	(void)state;
+	assert_int_equal(addr_copy(&a, &d, IPOIB, there, NULL), 0);
+	assert_int_equal(d.dev_type, ARPHRD_INFINIBAND);
+	assert_int_equal(d.bound_dev_if, IPOIB);
+	assert_int_equal(d.hoplimit, 5);
+	ib_addr_get_sgid(&d, &gid);
+	assert_memory_equal(gid.raw, port_gid, 16);
+	assert_memory_equal(d.dst_dev_addr, there, IB_ADDR_LEN);
+	assert_int_equal(addr_copy(&a, &d, ETH, NULL, NULL), 0);
+	assert_memory_equal(d.src_dev_addr, eth_mac, 6);
+	assert_int_equal(d.broadcast[5], 0xff);
+	assert_memory_equal(d.dst_dev_addr, there, IB_ADDR_LEN);
+	before = d;
+	assert_int_equal(addr_copy(&a, &d, VLAN + 1, there, NULL), -ENODEV);
+	assert_memory_equal(&before, &d, sizeof(d));
+}
+
 /* IPoIB's addresses as RFC 4391 has them: what is set is read, and nothing beside it changes. */
 static void ib_addr__parts_of_ipoib_addresses(void **state)
 {
@@ -717,7 +741,7 @@ static void on_real(int status, struct sockaddr *src, struct rdma_dev_addr *addr
 static void kernel__its_loopback(void **state)
 {
 	struct sockaddr_storage lo = test_ip("127.0.0.1");
-	struct rdma_dev_addr own = { .dev_type = 0 };
+	struct rdma_dev_addr own = { .dev_type = 0 }, copy = { .dev_type = 0 };
 	struct rdma_addr_client c;
 
 	(void)state;
@@ -726,6 +750,13 @@ static void kernel__its_loopback(void **state)
 	assert_int_equal(rdma_translate_ip((void *)&lo, &own, NULL), 0);
 	assert_int_equal(own.bound_dev_if, 1);
 	assert_int_equal(own.dev_type, ARPHRD_LOOPBACK);
+	assert_int_equal(rdma_copy_addr(&copy, 1, NULL), 0);
+	own.hoplimit = copy.hoplimit;
+	assert_memory_equal(&copy, &own, sizeof(own));
+	assert_int_equal(rdma_copy_addr(&copy, 0, NULL), -ENODEV);
+	assert_int_equal(rdma_copy_addr(&copy, -1, NULL), -ENODEV);
+	copy.bound_dev_if = -1;
+	assert_int_equal(rdma_translate_ip((void *)&lo, &copy, NULL), -ENODEV);
 	own.bound_dev_if = 0;
 	assert_int_equal(rdma_resolve_ip(&c, NULL, (void *)&lo, &own, 1000, on_real, NULL), 0);
 	rdma_addr_unregister_client(&c);
@@ -763,6 +794,7 @@ int main(void)
 		WITH(neighbours__more_than_the_table_holds),
 		WITH(neighbours__of_each_interface),
 		WITH(translate__interface_mac_and_vlan),
+		WITH(copy__interface_and_the_other_end),
 		WITH(ib_addr__parts_of_ipoib_addresses),
 		WITH(gids__there_and_back),
 		WITH(kernel__its_loopback),

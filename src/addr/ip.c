@@ -3,6 +3,7 @@
  * Runs:  any thread                Locks: addr_instance.lock
  */
 #include <errno.h>
+#include <limits.h>
 #include <net/if_arp.h>
 #include <string.h>
 
@@ -50,11 +51,34 @@ void rdma_addr_cancel(struct rdma_dev_addr *addr)
 	addr_cancel(addr_host(), addr);
 }
 
+int addr_copy(struct addr_instance *a, struct rdma_dev_addr *dev_addr, u32 ifindex,
+	      const unsigned char *dst, u16 *vlan_id)
+{
+	struct host_link l;
+	int err = ifindex == 0 || ifindex > INT_MAX ? -ENODEV : a->ops->link(ifindex, &l);
+
+	if (err != 0)
+		return err;
+	memcpy(dev_addr->src_dev_addr, l.address, IB_ADDR_LEN);
+	memcpy(dev_addr->broadcast, l.broadcast, IB_ADDR_LEN);
+	if (dst != NULL)
+		memcpy(dev_addr->dst_dev_addr, dst, IB_ADDR_LEN);
+	dev_addr->dev_type = l.type;
+	dev_addr->bound_dev_if = (int)ifindex;
+	if (vlan_id != NULL)
+		*vlan_id = l.vlan_id;
+	return 0;
+}
+
+int rdma_copy_addr(struct rdma_dev_addr *dev_addr, int ifindex, const unsigned char *dst_dev_addr)
+{
+	return addr_copy(addr_host(), dev_addr, (u32)ifindex, dst_dev_addr, NULL);
+}
+
 int addr_translate(struct addr_instance *a, const struct sockaddr *addr,
 		   struct rdma_dev_addr *dev_addr, u16 *vlan_id)
 {
 	u32 ifindex = (u32)dev_addr->bound_dev_if;
-	struct host_link l;
 	union ib_gid gid;
 	int err = 0;
 
@@ -62,17 +86,7 @@ int addr_translate(struct addr_instance *a, const struct sockaddr *addr,
 		err = rdma_ip2gid(addr, &gid);
 	if (err == 0 && ifindex == 0)
 		err = a->ops->address(gid.raw, addr_scope(addr), &ifindex);
-	if (err == 0)
-		err = a->ops->link(ifindex, &l);
-	if (err != 0)
-		return err;
-	memcpy(dev_addr->src_dev_addr, l.address, IB_ADDR_LEN);
-	memcpy(dev_addr->broadcast, l.broadcast, IB_ADDR_LEN);
-	dev_addr->dev_type = l.type;
-	dev_addr->bound_dev_if = (int)ifindex;
-	if (vlan_id != NULL)
-		*vlan_id = l.vlan_id;
-	return 0;
+	return err == 0 ? addr_copy(a, dev_addr, ifindex, NULL, vlan_id) : err;
 }
 
 int addr_ipoib_find(struct addr_instance *a, const u8 ip[16], u32 scope, u32 *ifindex, u8 gid[16])
