@@ -224,6 +224,10 @@ AV_EXPORT int rdma_set_reuseaddr(struct rdma_cm_id *id, int reuse);
  * port is taken for one family or both when the id is bound. */
 AV_EXPORT int rdma_set_afonly(struct rdma_cm_id *id, int afonly);
 
+/* The InfiniBand service ID, in network order, of an address and port of the id's port space; of an
+ * AF_IB address the ID that it names. Reads addr only. Never blocks, any context. */
+AV_EXPORT __be64 rdma_get_service_id(const struct rdma_cm_id *id, const struct sockaddr *addr);
+
 /* Sets the Local ACK Timeout that rdma_init_qp_attr gives for RTS: 4.096 us << timeout, of which
  * the low 5 bits count. -EINVAL: not an id for RC. */
 AV_EXPORT int rdma_set_ack_timeout(struct rdma_cm_id *id, u8 timeout);

@@ -292,8 +292,6 @@ void cma_header_write(u8 out[CMA_HEADER], const struct rdma_addr *addr);
 int cma_header_read(const void *data, u32 size, u16 port, struct rdma_addr *out);
 /* The service ID of a port, in network order. */
 __be64 cma_service_id(enum rdma_port_space ps, u16 port);
-/* The service ID that an address stands for in a port space. */
-__be64 cma_service_of(enum rdma_port_space ps, const struct sockaddr_storage *addr);
 /* Which requests a listener at an address takes. */
 void cma_header_compare(const struct sockaddr *addr, struct ib_cm_compare_data *out);
 

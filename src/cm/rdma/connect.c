@@ -65,7 +65,7 @@ static int connect_request(struct cma_id *id, struct ib_device *device,
 	struct ib_cm_req_param req = {
 		.primary_path = &id->path[0],
 		.alternate_path = id->id.route.num_paths == 2 ? &id->path[1] : NULL,
-		.service_id = cma_service_of(id->id.ps, &id->id.route.addr.dst_addr),
+		.service_id = rdma_get_service_id(&id->id, cma_addr(&id->id.route.addr.dst_addr)),
 		.qp_num = id->qp_num,
 		.qp_type = id->id.qp_type,
 		.starting_psn = id->seq_num,
@@ -94,7 +94,7 @@ static int connect_ask(struct cma_id *id, struct ib_device *device,
 			       sizeof(data));
 	struct ib_cm_sidr_req_param req = {
 		.path = &id->path[0],
-		.service_id = cma_service_of(id->id.ps, &id->id.route.addr.dst_addr),
+		.service_id = rdma_get_service_id(&id->id, cma_addr(&id->id.route.addr.dst_addr)),
 		.timeout_ms = CMA_SIDR_TIMEOUT_MS,
 		.private_data = data,
 		.private_data_len = (u8)MAX(len, 0),

@@ -80,11 +80,14 @@ __be64 cma_service_id(enum rdma_port_space ps, u16 port)
 	return htobe64((u64)ps << 16 | port);
 }
 
-__be64 cma_service_of(enum rdma_port_space ps, const struct sockaddr_storage *addr)
+__be64 rdma_get_service_id(const struct rdma_cm_id *id, const struct sockaddr *addr)
 {
-	if (addr->ss_family == AF_IB)
-		return cma_af_ib(addr).sib_sid;
-	return cma_service_id(ps, cma_addr_port(cma_addr(addr)));
+	struct sockaddr_ib sib;
+
+	if (addr->sa_family != AF_IB)
+		return cma_service_id(id->ps, cma_addr_port(addr));
+	memcpy(&sib, addr, sizeof(sib));
+	return sib.sib_sid;
 }
 
 void cma_header_compare(const struct sockaddr *addr, struct ib_cm_compare_data *out)

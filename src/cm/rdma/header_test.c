@@ -79,6 +79,21 @@ static void cma_service_id__is_space_and_port(void **state)
 	assert_int_equal(be64toh(cma_service_id(RDMA_PS_UDP, 1)), 0x01110001);
 }
 
+/* The ID of a port is in the id's port space, whatever the family; AF_IB names the ID itself. */
+static void rdma_get_service_id__of_each_family(void **state)
+{
+	struct rdma_cm_id tcp = { .ps = RDMA_PS_TCP }, udp = { .ps = RDMA_PS_UDP };
+	struct sockaddr_ib ib = { .sib_family = AF_IB, .sib_sid = htobe64(0x1000000000001234) };
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_port = htons(7174) };
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6, .sin6_port = htons(7174) };
+	struct sockaddr unknown = { .sa_family = AF_UNIX };
+
+	assert_int_equal(be64toh(rdma_get_service_id(&tcp, (void *)&sin)), 0x01061c06);
+	assert_int_equal(be64toh(rdma_get_service_id(&udp, (void *)&sin6)), 0x01111c06);
+	assert_int_equal(be64toh(rdma_get_service_id(&udp, (void *)&ib)), 0x1000000000001234);
+	assert_int_equal(be64toh(rdma_get_service_id(&tcp, &unknown)), 0x01060000);
+}
+
 /* A listener at an address takes requests to it, and one at the wildcard all of its family. */
 static bool compare_takes(const struct ib_cm_compare_data *c, const u8 *bytes)
 {
@@ -160,6 +175,7 @@ int main(void)
 		cmocka_unit_test(cma_header_read__turns_the_addresses),
 		cmocka_unit_test(cma_header_read__refuses_what_is_none),
 		cmocka_unit_test(cma_service_id__is_space_and_port),
+		cmocka_unit_test(rdma_get_service_id__of_each_family),
 		cmocka_unit_test(cma_header_compare__tells_addresses_apart),
 		cmocka_unit_test(cma_header_compare__of_each_bit_of_ipv6),
 		cmocka_unit_test(cma_af_ib_of_request__fills_both_ends),

@@ -61,7 +61,7 @@ static bool cma_listen_keep(struct cma_id *id, struct cma_listener *l, struct ib
 static int cma_listen_begin(struct cma_id *id, struct ib_cm_id *ib)
 {
 	const struct sockaddr *addr = cma_addr(&id->id.route.addr.src_addr);
-	__be64 service = cma_service_of(id->id.ps, &id->id.route.addr.src_addr);
+	__be64 service = rdma_get_service_id(&id->id, addr);
 	struct ib_cm_compare_data compare;
 
 	/* the wildcard of both families takes all; requests of AF_IB have no header */

@@ -123,7 +123,7 @@ static int cma_path_ask(struct cma_id *id, struct ib_device *device, int timeout
 		.pkey = htobe16(addr->pkey),
 		.numb_path = 1,
 		.reversible = 1,
-		.service_id = cma_service_of(id->id.ps, &addr->dst_addr),
+		.service_id = rdma_get_service_id(&id->id, cma_addr(&addr->dst_addr)),
 		.traffic_class = cma_options_of(id).tos,
 	};
 	ib_sa_comp_mask mask = IB_SA_PATH_REC_DGID | IB_SA_PATH_REC_SGID | IB_SA_PATH_REC_PKEY |
