@@ -1,0 +1,5 @@
+/* pci.h: nothing; there is no bus. */
+#ifndef ANYVERBS_ASM_PCI_H
+#define ANYVERBS_ASM_PCI_H
+
+#endif

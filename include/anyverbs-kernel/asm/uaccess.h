@@ -1,0 +1,2 @@
+/* uaccess.h: as linux/uaccess.h. */
+#include <linux/uaccess.h>

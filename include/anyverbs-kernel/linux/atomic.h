@@ -1,0 +1,2 @@
+/* atomic.h: as asm/atomic.h. */
+#include <asm/atomic.h>

@@ -1,0 +1,39 @@
+/* device.h: a device, as far as messages need one: its name goes before them (linux/printk.h). */
+#ifndef ANYVERBS_LINUX_DEVICE_H
+#define ANYVERBS_LINUX_DEVICE_H
+
+#include <linux/kernel.h>
+#include <linux/slab.h>
+
+struct device {
+	const char *init_name; /* the owner's; NULL: "device" */
+	struct device *parent;
+	void *driver_data;
+};
+
+static inline const char *dev_name(const struct device *device)
+{
+	return device && device->init_name ? device->init_name : "device";
+}
+
+static inline void *dev_get_drvdata(const struct device *device)
+{
+	return device->driver_data;
+}
+
+static inline void dev_set_drvdata(struct device *device, void *data)
+{
+	device->driver_data = data;
+}
+
+#define anyverbs_dev_printk(level, device, format, ...)                                            \
+	printk(level "%s: " format, dev_name(device), ##__VA_ARGS__)
+#define dev_err(device, format, ...) anyverbs_dev_printk(KERN_ERR, device, format, ##__VA_ARGS__)
+#define dev_warn(device, format, ...)                                                              \
+	anyverbs_dev_printk(KERN_WARNING, device, format, ##__VA_ARGS__)
+#define dev_notice(device, format, ...)                                                            \
+	anyverbs_dev_printk(KERN_NOTICE, device, format, ##__VA_ARGS__)
+#define dev_info(device, format, ...) anyverbs_dev_printk(KERN_INFO, device, format, ##__VA_ARGS__)
+#define dev_dbg(device, format, ...) anyverbs_dev_printk(KERN_DEBUG, device, format, ##__VA_ARGS__)
+
+#endif

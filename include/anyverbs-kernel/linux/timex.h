@@ -1,0 +1,2 @@
+/* timex.h: as asm/timex.h. */
+#include <asm/timex.h>
