@@ -15,9 +15,9 @@
 #include <linux/minmax.h>
 #include <linux/printk.h>
 #include <linux/stddef.h>
+#include <linux/string.h>
 #include <linux/types.h>
 #include <stdio.h>
-#include <string.h>
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 
