@@ -25,7 +25,7 @@ add_dependencies(stack anyverbs_kernel)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/rdma ${CMAKE_SOURCE_DIR}/include/anyverbs ${CMAKE_SOURCE_DIR}/include/anyverbs-kernel
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
         # the system's own, which would be hidden, and in Debian belong to another package
-        REGEX "/(ib_user_(mad|sa|verbs)|rdma_user_cm)\.h$" EXCLUDE)
+        REGEX "/(ib_user_(mad|sa|verbs)|rdma_user_cm)\\.h$" EXCLUDE)
 
 file(RELATIVE_PATH AV_PC_TO_INCLUDE /${CMAKE_INSTALL_LIBDIR}/pkgconfig /${CMAKE_INSTALL_INCLUDEDIR})
 foreach(name anyverbs anyverbs-kernel)

@@ -81,7 +81,8 @@ static int ping_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 
 static int ping_post(struct ping *p, bool is_receive)
 {
-	struct ib_sge sge = { (uintptr_t)(is_receive ? &p->in : &p->out), sizeof(u64), p->mr->lkey };
+	struct ib_sge sge = { (uintptr_t)(is_receive ? &p->in : &p->out), sizeof(u64),
+			      p->mr->lkey };
 	struct ib_recv_wr recv = { .sg_list = &sge, .num_sge = 1 }, *bad_recv;
 	struct ib_send_wr send = { .sg_list = &sge, .num_sge = 1, .opcode = IB_WR_SEND }, *bad_send;
 
