@@ -3,6 +3,9 @@
 #define ANYVERBS_LINUX_DEVICE_H
 
 #include <linux/kernel.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/slab.h>
 
 struct device {

@@ -5,8 +5,11 @@
 #include_next <linux/fs.h>
 
 #include <linux/compiler.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/stat.h>
 #include <linux/types.h>
+#include <linux/wait.h>
 
 struct module;
 struct proc_dir_entry;

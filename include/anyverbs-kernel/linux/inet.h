@@ -1,10 +1,14 @@
-/* inet.h: IP addresses in texts. None of this blocks. */
+/* inet.h: IP addresses in texts. None of this blocks.
+ *
+ * Linux's rdma/ headers include netdevice.h and those here do not, so this one does.
+ */
 #ifndef ANYVERBS_LINUX_INET_H
 #define ANYVERBS_LINUX_INET_H
 
 #include <arpa/inet.h>
 #include <linux/in.h>
 #include <linux/in6.h>
+#include <linux/netdevice.h>
 #include <linux/types.h>
 #include <sys/socket.h>
 
@@ -19,8 +23,6 @@ static inline __be32 in_aton(const char *from)
 
 	return inet_pton(AF_INET, from, &address) == 1 ? address.s_addr : 0;
 }
-
-struct net;
 
 /* An address of `family`, or, with AF_UNSPEC, of either, and a port or NULL. An IPv6 address may
  * name its interface behind a %. 0, or -EINVAL. */

@@ -6,6 +6,7 @@
 
 #include <linux/fs.h>
 #include <linux/seq_file.h>
+#include <linux/uaccess.h>
 
 struct proc_ops {
 	unsigned int proc_flags;
