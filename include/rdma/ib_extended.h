@@ -271,24 +271,12 @@ enum ib_mr_type {
 	IB_MR_TYPE_SG_GAPS, /* any pieces */
 };
 
-/* Work request IB_WR_REG_MR: makes the mapping of `mr` valid under `key` with the rights `access`
- * (enum ib_access_flags). Of the key only the low 8 bits are the consumer's choice
- * (ib_update_fast_reg_key). The region must not be mapped again, or deregistered, before the
+/* Work request IB_WR_REG_MR: makes the mapping of `wr.reg.mr` valid under `wr.reg.key` with the
+ * rights `wr.reg.access` (enum ib_access_flags). Of the key only the low 8 bits are the consumer's
+ * choice (ib_update_fast_reg_key). The region must not be mapped again, or deregistered, before the
  * request has completed. The request fails with IB_WC_MW_BIND_ERR, and its queue pair with it, if
  * the region is valid, has no mapping, or is of another protection domain, or if remote writes or
  * atomics are to be allowed without IB_ACCESS_LOCAL_WRITE. */
-struct ib_reg_wr {
-	struct ib_send_wr wr;
-	struct ib_mr *mr;
-	u32 key;
-	int access;
-};
-
-static inline const struct ib_reg_wr *reg_wr(const struct ib_send_wr *wr)
-{
-	return (const struct ib_reg_wr *)(const void *)((const char *)wr -
-							offsetof(struct ib_reg_wr, wr));
-}
 
 /* The key with its low 8 bits one higher. */
 static inline u32 ib_inc_rkey(u32 rkey)

@@ -8,6 +8,7 @@
 
 struct ib_ah;
 struct ib_cq;
+struct ib_cqe;
 struct ib_device;
 struct ib_mr;
 struct ib_pd;
@@ -397,7 +398,10 @@ enum ib_wc_flags {
 };
 
 struct ib_wc {
-	u64 wr_id;
+	union {
+		u64 wr_id;
+		struct ib_cqe *wr_cqe; /* of a request that was posted with one (ib_linux61.h) */
+	};
 	enum ib_wc_status status;
 	enum ib_wc_opcode opcode;
 	u32 vendor_err;
@@ -597,7 +601,7 @@ enum ib_wr_opcode {
 	IB_WR_SEND_WITH_INV,
 	IB_WR_LSO,
 	IB_WR_RDMA_READ_WITH_INV,
-	IB_WR_REG_MR = 0x20, /* struct ib_reg_wr */
+	IB_WR_REG_MR = 0x20, /* wr.reg */
 };
 
 enum ib_send_flags {
@@ -614,9 +618,15 @@ struct ib_sge {
 	u32 lkey;
 };
 
+/* Up to `wr` the layout is that of Linux 6.1's structure, which ends there (ib_linux61.h); `rdma`,
+ * `atomic`, `ud` and `reg` lie where Linux 6.1 has what follows a request. Nobody reads `wr` of an
+ * opcode that has no part of it. */
 struct ib_send_wr {
 	struct ib_send_wr *next;
-	u64 wr_id;
+	union {
+		u64 wr_id;
+		struct ib_cqe *wr_cqe;
+	};
 	struct ib_sge *sg_list;
 	int num_sge;
 	enum ib_wr_opcode opcode;
@@ -638,21 +648,33 @@ struct ib_send_wr {
 			u64 remote_addr;
 			u64 compare_add;
 			u64 swap;
+			u64 masks[2]; /* of masked atomics, which no device has */
 			u32 rkey;
 		} atomic;
 		struct {
 			struct ib_ah *ah;
+			void *header; /* this and the next two: of LSO, which no device has */
+			int hlen;
+			int mss;
 			u32 remote_qpn;
 			u32 remote_qkey; /* the high bit set: the QP's own is used */
 			u16 pkey_index;  /* GSI only */
-			u8 port_num;     /* directed-route SMPs on switches only */
+			u32 port_num;    /* directed-route SMPs on switches only */
 		} ud;
+		struct {
+			struct ib_mr *mr;
+			u32 key;
+			int access;
+		} reg; /* REG_MR (ib_extended.h) */
 	} wr;
 };
 
 struct ib_recv_wr {
 	struct ib_recv_wr *next;
-	u64 wr_id;
+	union {
+		u64 wr_id;
+		struct ib_cqe *wr_cqe;
+	};
 	struct ib_sge *sg_list;
 	int num_sge;
 };

@@ -28,6 +28,15 @@ _Static_assert((int)IB_QPT_XRC_TGT == (int)IBV_QPT_XRC_RECV, "same QP types");
 _Static_assert((int)IB_QP_RATE_LIMIT == (int)IBV_QP_RATE_LIMIT, "same attribute bits");
 _Static_assert((int)IB_EVENT_GID_CHANGE == (int)IBV_EVENT_GID_CHANGE, "same events");
 
+/* Is the opcode one of the set? */
+#define OPCODE_IN(opcode, set) ((1u << (u32)(opcode) & (set)) != 0)
+
+enum {
+	OPCODES_RDMA = 1 << IB_WR_RDMA_WRITE | 1 << IB_WR_RDMA_WRITE_WITH_IMM |
+		       1 << IB_WR_RDMA_READ,
+	OPCODES_ATOMIC = 1 << IB_WR_ATOMIC_CMP_AND_SWP | 1 << IB_WR_ATOMIC_FETCH_AND_ADD,
+};
+
 static bool core_qp_is_datagram(const struct ib_qp *qp)
 {
 	return qp->qp_type == IB_QPT_UD || qp->qp_type == IB_QPT_GSI || qp->qp_type == IB_QPT_SMI;
@@ -50,15 +59,14 @@ int ib_convert_send_wr(const struct ib_qp *qp, const struct ib_send_wr *in, stru
 		out->wr.ud.ah = &ah->ibv;
 		out->wr.ud.remote_qpn = in->wr.ud.remote_qpn;
 		out->wr.ud.remote_qkey = in->wr.ud.remote_qkey;
-	} else if (in->opcode == IB_WR_ATOMIC_CMP_AND_SWP ||
-		   in->opcode == IB_WR_ATOMIC_FETCH_AND_ADD) {
+	} else if (OPCODE_IN(in->opcode, OPCODES_RDMA)) {
+		out->wr.rdma.remote_addr = in->wr.rdma.remote_addr;
+		out->wr.rdma.rkey = in->wr.rdma.rkey;
+	} else if (OPCODE_IN(in->opcode, OPCODES_ATOMIC)) {
 		out->wr.atomic.remote_addr = in->wr.atomic.remote_addr;
 		out->wr.atomic.compare_add = in->wr.atomic.compare_add;
 		out->wr.atomic.swap = in->wr.atomic.swap;
 		out->wr.atomic.rkey = in->wr.atomic.rkey;
-	} else {
-		out->wr.rdma.remote_addr = in->wr.rdma.remote_addr;
-		out->wr.rdma.rkey = in->wr.rdma.rkey;
 	}
 	return 0;
 }
@@ -185,7 +193,7 @@ int ib_convert_post_send(struct ib_qp *qp, struct ib_send_wr *wr, struct ib_send
 				      ops->post_raw_send(qp, &one, &ignored) :
 				      ops->post_send(qp, &one, &ignored);
 		else if (wr->opcode == IB_WR_REG_MR && ops->post_reg)
-			err = ops->post_reg(qp, reg_wr(wr));
+			err = ops->post_reg(qp, wr);
 		if (err) {
 			*bad = wr;
 			return err;

@@ -116,7 +116,7 @@ struct ib_uverbs_ops {
 	/* A window of type 2, which IBV_WR_BIND_MW binds. NULL: the driver cannot. */
 	struct ib_mw *(*alloc_mw2)(struct ib_pd *pd);
 	/* Posts an IB_WR_REG_MR, for a driver without ib_device.post_send. NULL: it cannot. */
-	int (*post_reg)(struct ib_qp *qp, const struct ib_reg_wr *wr);
+	int (*post_reg)(struct ib_qp *qp, const struct ib_send_wr *wr);
 	/* Device memory: reached by the methods below and by the keys of regions only.
 	 * `align`: log2 of the alignment of its first byte. ERR_PTR: -EINVAL, -ENOMEM (length,
 	 * alignment), -EIO. NULL: the driver has none, and none of the other three. */

@@ -597,14 +597,12 @@ static void fast_map(struct ib_mr *mr, u64 offset, u32 length)
 /* Makes it valid under its present key, on b. */
 static int fast_try_register(struct ib_mr *mr, u32 key, int access)
 {
-	struct ib_reg_wr reg = { .wr = { .wr_id = 88,
-					 .opcode = IB_WR_REG_MR,
-					 .send_flags = IB_SEND_SIGNALED },
-				 .mr = mr,
-				 .key = key,
-				 .access = access };
+	struct ib_send_wr reg = { .wr_id = 88,
+				  .opcode = IB_WR_REG_MR,
+				  .send_flags = IB_SEND_SIGNALED,
+				  .wr.reg = { .mr = mr, .key = key, .access = access } };
 
-	return rig_try_send(l.b, &reg.wr);
+	return rig_try_send(l.b, &reg);
 }
 
 static void fast_register(struct ib_mr *mr, int access)
@@ -669,16 +667,15 @@ static void reg_mr__in_one_list_with_its_use(void **state)
 				   .num_sge = 1,
 				   .opcode = IB_WR_SEND,
 				   .send_flags = IB_SEND_SIGNALED };
-	struct ib_reg_wr reg = { .wr = { .next = &send,
-					 .opcode = IB_WR_REG_MR,
-					 .send_flags = IB_SEND_SIGNALED },
-				 .mr = mr,
-				 .key = mr->lkey };
+	struct ib_send_wr reg = { .next = &send,
+				  .opcode = IB_WR_REG_MR,
+				  .send_flags = IB_SEND_SIGNALED,
+				  .wr.reg = { .mr = mr, .key = mr->lkey } };
 
 	fill(8192, 64, 3);
 	fast_map(mr, 8192, 64);
 	rig_recv(l.a, 1, 0, 64);
-	rig_send(l.b, &reg.wr);
+	rig_send(l.b, &reg);
 	rig_drain(l.bscq, 3);
 	rig_expect(l.arcq, IB_WC_SUCCESS);
 	assert_memory_equal(rig.buf, rig.buf + 8192, 64);

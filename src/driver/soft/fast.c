@@ -78,13 +78,15 @@ int soft_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned
 	return err != 0 ? err : n;
 }
 
-int soft_uverbs_post_reg(struct ib_qp *qp, const struct ib_reg_wr *wr)
+int soft_uverbs_post_reg(struct ib_qp *qp, const struct ib_send_wr *wr)
 {
-	struct ib_mr *mr = wr->mr;
+	const struct ib_mr *mr = wr->wr.reg.mr;
+	u32 key = wr->wr.reg.key;
+	int access = wr->wr.reg.access;
 
-	if (mr == NULL || mr->device != qp->device || wr->access < 0 ||
-	    ((wr->key ^ mr->lkey) & ~(u32)FAST_KEY_LOW) != 0)
+	if (mr == NULL || mr->device != qp->device || access < 0 ||
+	    ((key ^ mr->lkey) & ~(u32)FAST_KEY_LOW) != 0)
 		return -EINVAL;
-	return ibt_post_reg(soft_engine(SOFT_OF(qp, qp)), wr->wr.wr_id, (u32)wr->wr.send_flags,
-			    wr->key, (u32)wr->access);
+	return ibt_post_reg(soft_engine(SOFT_OF(qp, qp)), wr->wr_id, (u32)wr->send_flags, key,
+			    (u32)access);
 }

@@ -413,7 +413,7 @@ struct ib_mr *soft_uverbs_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 int soft_uverbs_rereg_user_mr(struct ib_mr *ib, int mask, const struct ib_uverbs_rereg *to);
 struct ib_mr *soft_uverbs_alloc_null_mr(struct ib_pd *pd);
 struct ib_mw *soft_uverbs_alloc_mw2(struct ib_pd *pd);
-int soft_uverbs_post_reg(struct ib_qp *qp, const struct ib_reg_wr *wr);
+int soft_uverbs_post_reg(struct ib_qp *qp, const struct ib_send_wr *wr);
 struct ib_dm *soft_uverbs_alloc_dm(struct ib_device *ib, u64 length, u32 align);
 int soft_uverbs_free_dm(struct ib_dm *ib);
 int soft_uverbs_dm_file(struct ib_dm *ib, u64 *offset);

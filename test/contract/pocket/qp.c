@@ -388,6 +388,20 @@ static int send_take_inline(struct pocket_send *s, const struct ib_send_wr *wr)
 	return 0;
 }
 
+/* Of `wr` the opcode's part alone: others may lie beyond the end of the consumer's request. */
+static void send_copy(struct ib_send_wr *to, const struct ib_send_wr *from, enum ib_qp_type type)
+{
+	memcpy(to, from, offsetof(struct ib_send_wr, wr));
+	if (type == IB_QPT_UD)
+		to->wr.ud = from->wr.ud;
+	else if (from->opcode == IB_WR_RDMA_WRITE || from->opcode == IB_WR_RDMA_WRITE_WITH_IMM ||
+		 from->opcode == IB_WR_RDMA_READ)
+		to->wr.rdma = from->wr.rdma;
+	else if (from->opcode == IB_WR_ATOMIC_CMP_AND_SWP ||
+		 from->opcode == IB_WR_ATOMIC_FETCH_AND_ADD)
+		to->wr.atomic = from->wr.atomic;
+}
+
 static int send_add(struct pocket_qp *qp, const struct ib_send_wr *wr)
 {
 	enum ib_qp_state state = qp->attr.qp_state;
@@ -404,7 +418,7 @@ static int send_add(struct pocket_qp *qp, const struct ib_send_wr *wr)
 	err = send_take_inline(s, wr);
 	if (err)
 		return err;
-	s->wr = *wr;
+	send_copy(&s->wr, wr, qp->ib.qp_type);
 	if (wr->num_sge)
 		memcpy(s->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(s->sge[0]));
 	qp->sq_head++;
