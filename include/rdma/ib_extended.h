@@ -363,13 +363,23 @@ struct ib_device_ops {
 	struct ib_counters *(*create_counters)(struct ib_device *device);
 	void (*destroy_counters)(struct ib_counters *counters);
 	int (*read_counters)(struct ib_counters *counters, u64 values[IB_COUNTER_KINDS]);
+	/* sizeof the structures of ib_verbs.h that the driver embeds. */
+	u32 device_size;
+	u32 pd_size;
+	u32 cq_size;
+	u32 qp_size;
+	u32 mr_size;
+	u32 reserved; /* 0 */
 };
 
 /* The first fields of a table, as the driver is compiled. */
 #define IB_DEVICE_OPS_SIZES                                                                        \
 	.size = sizeof(struct ib_device_ops), .cq_attr_size = sizeof(struct ib_cq_init_attr),      \
 	.srq_attr_size = sizeof(struct ib_srq_init_attr_ex),                                       \
-	.qp_attr_size = sizeof(struct ib_qp_init_attr_ex)
+	.qp_attr_size = sizeof(struct ib_qp_init_attr_ex),                                         \
+	.device_size = sizeof(struct ib_device), .pd_size = sizeof(struct ib_pd),                  \
+	.cq_size = sizeof(struct ib_cq), .qp_size = sizeof(struct ib_qp),                          \
+	.mr_size = sizeof(struct ib_mr)
 
 /* Gives a device that is not registered yet these methods; the table is copied. May block. 0,
  * -EINVAL (a size is too small), -EBUSY (registered), -ENOMEM. Methods that the midlayer does not

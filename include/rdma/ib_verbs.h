@@ -15,6 +15,7 @@
 #ifndef IB_VERBS_H
 #define IB_VERBS_H
 
+#include <rdma/ib_device_attrs.h>
 #include <rdma/ib_types.h>
 
 struct ib_device_core;
@@ -28,10 +29,15 @@ struct iw_cm_verbs;
 
 /* Drivers embed these. The midlayer sets every field but qp_num, cqe, lkey and rkey, which are
  * the driver's. usecnt: how many objects stand on this one; changed atomically by the midlayer
- * alone. */
+ * alone. Fields marked "6.1" are of the calls of ib_linux61.h, and used only if the sizes of
+ * objects in the driver's ib_device_ops say that it was compiled with them. */
 struct ib_pd {
 	struct ib_device *device;
 	int usecnt;
+	u32 local_dma_lkey;	   /* 6.1: of all memory, for local access */
+	u32 unsafe_global_rkey;	   /* 6.1: with IB_PD_UNSAFE_GLOBAL_RKEY */
+	unsigned int flags;	   /* 6.1: enum ib_pd_flags */
+	struct ib_mr *internal_mr; /* 6.1: the midlayer's, behind both keys */
 };
 
 struct ib_ah {
@@ -49,6 +55,7 @@ struct ib_cq {
 	int cqe; /* how many completions it holds */
 	int usecnt;
 	void *uverbs_priv; /* who makes CQs for channels: uverbs->create_cq */
+	void *poller;	   /* 6.1: of ib_alloc_cq; the midlayer's */
 };
 
 struct ib_srq {
@@ -78,6 +85,9 @@ struct ib_qp {
 	struct ib_xrcd *xrcd; /* of an XRC target; only if the driver has ib_device_ops.open_xrcd */
 	/* by which it was created; only if the driver has ib_device_ops.create_wq */
 	struct ib_rwq_ind_table *rwq_ind_tbl;
+	struct list_head rdma_mrs; /* 6.1: regions of ib_mr_pool_init, of this queue pair alone */
+	struct list_head sig_mrs;  /* 6.1: empty, for no device protects data by signatures */
+	void *pools;		   /* 6.1: the midlayer's */
 };
 
 struct ib_mr {
@@ -91,6 +101,8 @@ struct ib_mr {
 	u64 length;
 	u32 page_size;
 	u32 type; /* enum ib_mr_type */
+	bool need_inval; /* 6.1: the consumer's and rdma_rw's: the key is valid, or about to be */
+	struct list_head qp_entry; /* 6.1: in a pool of a queue pair */
 };
 
 struct ib_mw {
@@ -188,6 +200,9 @@ struct ib_device {
 	/* The data path in libibverbs' layout; NULL: the midlayer converts. */
 	const struct ib_uverbs_ops *uverbs;
 	void *priv; /* the driver's */
+	/* 6.1: what the device can do; the midlayer asks the driver when the device is registered.
+	 * All 0 before, and of a driver that was compiled without it. */
+	struct ib_device_attrs attrs;
 };
 
 /* ---- devices and clients --------------------------------------------------------------------- */

@@ -81,6 +81,7 @@ enum fork_rank {
 	FORK_SOFT_MADS,
 	FORK_ROCE,
 	FORK_MAD,
+	FORK_WORKERS,
 	FORK_BOARD, /* behind it no part may touch the board of the parent */
 	FORK_EVENTS,
 	FORK_VECTORS,

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "base/fork.h"
+#include "core/consumer.h"
 #include "core/core_priv.h"
 #include "core/service.h"
 
@@ -24,6 +25,7 @@ struct client_entry {
 	struct list_head node OWNED_BY(clients.lock);
 	struct ib_client *client FIXED;
 	bool service FIXED;
+	const struct client_calls *calls FIXED;
 };
 
 static struct {
@@ -105,6 +107,7 @@ static bool pair_claim_next(struct ib_device_core *core, struct client_pair *pai
 
 	if (entry) {
 		pair->client = entry->client;
+		pair->calls = entry->calls;
 		pair->service = entry->service;
 		pair_insert(core, pair);
 	}
@@ -124,6 +127,17 @@ static bool pair_lacks_service(struct ib_device_core *core)
 	return lacks;
 }
 
+/* A client that refuses the device keeps no data for it. */
+static void pair_add(struct ib_device_core *core, struct client_pair *pair)
+{
+	pair->refused = pair->calls->add(pair->client, core->device) != 0;
+	if (!pair->refused)
+		return;
+	lock_acquire(&core->lock);
+	pair->data = NULL;
+	lock_release(&core->lock);
+}
+
 /* Inside the turn: adds the device to all clients, or services, that it lacks. False: no memory. */
 static bool core_client_tell(struct ib_device_core *core, bool service)
 {
@@ -139,8 +153,7 @@ static bool core_client_tell(struct ib_device_core *core, bool service)
 			free(pair);
 			break;
 		}
-		if (pair->client->add)
-			pair->client->add(core->device);
+		pair_add(core, pair);
 	}
 	return true;
 }
@@ -169,8 +182,8 @@ void core_client_catch_up(struct ib_device_core *core)
 static void pair_remove(struct ib_device_core *core, struct client_pair *pair)
 {
 	pair->removing = true;
-	if (pair->client->remove)
-		pair->client->remove(core->device);
+	if (!pair->refused)
+		pair->calls->remove(pair->client, core->device);
 	lock_acquire(&core->lock);
 	list_remove(&pair->node);
 	lock_release(&core->lock);
@@ -232,13 +245,15 @@ static void core_client_enter(struct client_entry *entry) REQUIRES(&clients.lock
 	list_insert(&entry->node, last, last->next);
 }
 
-static int core_client_insert(struct ib_client *client, bool service)
+static int core_client_insert(struct ib_client *client, const struct client_calls *calls,
+			      bool service)
 {
 	struct client_entry *entry = calloc(1, sizeof(*entry));
 
 	if (!entry)
 		return -ENOMEM;
 	entry->client = client;
+	entry->calls = calls;
 	entry->service = service;
 	lock_acquire(&clients.lock);
 	bool listed = core_client_is_listed(client);
@@ -268,16 +283,14 @@ static bool core_client_extract(struct ib_client *client)
 }
 
 /* A driver whose probe fails is no error here: its devices may come later. */
-int ib_register_client(struct ib_client *client)
+int core_client_register(struct ib_client *client, const struct client_calls *calls)
 {
 	struct ib_device_core *core;
 	u64 serial = 0;
 	int err;
 
-	if (!client)
-		return -EINVAL;
 	driver_probe_all();
-	err = core_client_insert(client, false);
+	err = core_client_insert(client, calls, false);
 	if (err)
 		return err;
 	while ((core = registry_next(serial, true))) {
@@ -286,6 +299,27 @@ int ib_register_client(struct ib_client *client)
 		registry_put(core);
 	}
 	return 0;
+}
+
+static int core_client_add(struct ib_client *client, struct ib_device *device)
+{
+	if (client->add)
+		client->add(device);
+	return 0;
+}
+
+static void core_client_remove(struct ib_client *client, struct ib_device *device)
+{
+	if (client->remove)
+		client->remove(device);
+}
+
+static const struct client_calls core_client_calls = { .add = core_client_add,
+						       .remove = core_client_remove };
+
+int ib_register_client(struct ib_client *client)
+{
+	return client ? core_client_register(client, &core_client_calls) : -EINVAL;
 }
 
 void ib_unregister_client(struct ib_client *client)
@@ -340,7 +374,7 @@ int core_service_begin(struct core_service *s)
 	if (core_service_is_settled(s))
 		return 0;
 	driver_probe_all();
-	err = core_client_insert(&s->client, true);
+	err = core_client_insert(&s->client, &core_client_calls, true);
 	if (err && err != -EEXIST)
 		return err;
 	core_service_tell(waits);

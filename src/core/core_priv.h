@@ -9,6 +9,7 @@
  *   flow.c      flow rules                 wq.c         work queues, tables of them
  *   ucontext.c  handles of the doors       uverbs.c     the doors' calls beyond ib_*
  *   convert.c   to libibverbs' layout      rate.c       static rates
+ *   attrs.c     what a device can do, in Linux 6.1's words
  *
  * Locks, outermost first: a device's turn (held across clients' callbacks, so a sleeping one) >
  * clients.lock > registry.lock > core->lock > a vector's own. None of the struct locks is held
@@ -44,7 +45,9 @@ struct client_pair {
 	struct list_head node OWNED_BY(ib_device_core.lock);
 	struct ib_client *client FIXED;
 	bool service FIXED;
+	const struct client_calls *calls FIXED; /* the client's */
 	void *data OWNED_BY(ib_device_core.lock);
+	bool refused OWNED_BY(turn.held);  /* by the client's add: there is no remove */
 	bool removing OWNED_BY(turn.held); /* inside the client's remove */
 };
 
@@ -196,6 +199,10 @@ void dispatch_stop(struct ib_device_core *core);
 void dispatch_mute(struct ib_device_core *core, const void *element, struct dispatch_mute *mute);
 void dispatch_unmute(struct ib_device_core *core, struct dispatch_mute *mute);
 void dispatch_drop_in_child(struct ib_device_core *core);
+
+/* attrs.c */
+/* Asks the driver for device->attrs, if the driver has them. 0 or the driver's errno. May block. */
+int core_fill_attrs(struct ib_device *device);
 
 /* cache.c */
 /* Reads the tables, in place of those of an earlier registration. May block. */

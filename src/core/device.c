@@ -230,7 +230,9 @@ int ib_register_device(struct ib_device *device)
 		return -ENOMEM;
 	if (core_device_is_registered(core))
 		return -EEXIST;
-	err = cache_init(core);
+	err = core_fill_attrs(device);
+	if (!err)
+		err = cache_init(core);
 	if (err)
 		return err;
 	uverbs_attach(core);

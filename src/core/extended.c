@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/consumer.h"
 #include "core/core_priv.h"
 
 /* The size of each structure in its first release. */
@@ -23,6 +24,12 @@ enum {
 	OPS_WITH_SRQ_OPS = offsetof(struct ib_device_ops, post_srq_ops) + sizeof(void *),
 	OPS_WITH_XRC = offsetof(struct ib_device_ops, close_xrcd) + sizeof(void *),
 	OPS_WITH_WQ = offsetof(struct ib_device_ops, destroy_rwq_ind_table) + sizeof(void *),
+	/* of objects with the fields of ib_linux61.h */
+	DEVICE_WITH_ATTRS = offsetof(struct ib_device, attrs) + sizeof(struct ib_device_attrs),
+	PD_WITH_KEYS = offsetof(struct ib_pd, internal_mr) + sizeof(void *),
+	CQ_WITH_POLLER = offsetof(struct ib_cq, poller) + sizeof(void *),
+	QP_WITH_POOLS = offsetof(struct ib_qp, pools) + sizeof(void *),
+	MR_WITH_ENTRY = offsetof(struct ib_mr, qp_entry) + sizeof(struct list_head),
 	XRCD_ATTR_MIN = sizeof(struct ib_xrcd_init_attr),
 };
 
@@ -92,6 +99,15 @@ int ib_set_device_ops(struct ib_device *device, const struct ib_device_ops *ops)
 	memset(&core->ops, 0, sizeof(core->ops));
 	memcpy(&core->ops, ops, MIN(ops->size, (u32)sizeof(core->ops)));
 	return 0;
+}
+
+bool core_serves_linux61(const struct ib_device *device)
+{
+	const struct ib_device_ops *ops = &device->core->ops;
+
+	return ops->device_size >= DEVICE_WITH_ATTRS && ops->pd_size >= PD_WITH_KEYS &&
+	       ops->cq_size >= CQ_WITH_POLLER && ops->qp_size >= QP_WITH_POOLS &&
+	       ops->mr_size >= MR_WITH_ENTRY;
 }
 
 /* ---- what a device can do -------------------------------------------------------------------- */

@@ -66,12 +66,13 @@ static int post_fill_sges(struct send_wqe *w, const struct ibv_send_wr *wr)
 	return 0;
 }
 
+/* In ERR the request is flushed wherever it would go: a drain has no address. */
 static int post_fill_ud(struct ibt_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
 		       ibt_av_of *av_of)
 {
 	if (wr->wr.ud.ah == NULL || wr->wr.ud.remote_qpn > 0xffffff ||
 	    !av_of(wr->wr.ud.ah, qp->pd, &w->ud.av))
-		return -EINVAL;
+		return qp->state == IBV_QPS_ERR ? 0 : -EINVAL;
 	w->ud.av.pkey = qp->pkey;
 	w->ud.remote_qpn = wr->wr.ud.remote_qpn;
 	w->ud.qkey = wr->wr.ud.remote_qkey;

@@ -1,0 +1,231 @@
+/* ib_linux61.h: the midlayer's calls as Linux 6.1 has them, beside those of ib_verbs.h and over the
+ * same objects: completion queues that poll themselves, drains, pools of regions, transfers.
+ *
+ * Where Linux 6.1 gives another meaning or other arguments to a name of ib_verbs.h or rdma_cm.h,
+ * the name here ends in _linux61. The headers in include/linux-6.1/rdma/ map Linux's name to it by
+ * a macro that renames the identifier: a rename of every occurrence in a translation unit changes
+ * nothing that it can see, needs no symbol of its own for what is only a cast, and works without
+ * optimisation. This header alone may be used beside the older calls, too.
+ *
+ * A device serves these calls if its driver was compiled with the fields marked "6.1" in
+ * ib_verbs.h (ib_device_ops.device_size and what follows it); else they are -EOPNOTSUPP, and no
+ * client of ib_register_client_linux61 is told of it.
+ *
+ * Context: rdma_rw_ctx_wrs, rdma_rw_ctx_post, ib_mr_pool_get, ib_mr_pool_put, ib_process_cq_direct
+ * and the inline functions never block; everything else may. Results as in ib_verbs.h. A NULL
+ * object is -EINVAL where a call has a result, and otherwise nothing happens.
+ */
+#ifndef IB_LINUX61_H
+#define IB_LINUX61_H
+
+#include <rdma/ib_extended.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+/* ---- completion queues that poll themselves -------------------------------------------------- */
+
+/* Embedded in the consumer's request. `done` gets each completion of a request that was posted with
+ * it, in the context of the CQ; *wc is the CQ's and valid until `done` returns. */
+struct ib_cqe {
+	void (*done)(struct ib_cq *cq, struct ib_wc *wc);
+};
+
+/* Where `done` runs. In no context do two calls of one CQ overlap, but for DIRECT, where the
+ * callers of ib_process_cq_direct see to that. */
+enum ib_poll_context {
+	IB_POLL_SOFTIRQ,	   /* on the thread of the CQ's vector; it may not block */
+	IB_POLL_WORKQUEUE,	   /* on a thread that the CQ has while it lives; it may block */
+	IB_POLL_UNBOUND_WORKQUEUE, /* the same */
+	IB_POLL_LAST_POOL_TYPE = IB_POLL_UNBOUND_WORKQUEUE,
+	IB_POLL_DIRECT, /* inside ib_process_cq_direct only */
+};
+
+/* Creates a CQ for at least nr_cqe completions that hands each of them to the `done` of its
+ * wr_cqe; cq->cq_context is `private`. One turn takes at most 256 completions (SOFTIRQ) or 65536
+ * (WORKQUEUE), then others have theirs. ERR_PTR: -EINVAL (nr_cqe, comp_vector as in ib_create_cq;
+ * poll_ctx), -EAGAIN (no thread), -ENOMEM, -EOPNOTSUPP. */
+AV_EXPORT struct ib_cq *ib_alloc_cq(struct ib_device *device, void *private, int nr_cqe,
+				    int comp_vector, enum ib_poll_context poll_ctx);
+
+/* ib_alloc_cq on a vector of the midlayer's choice, each in turn. */
+AV_EXPORT struct ib_cq *ib_alloc_cq_any(struct ib_device *device, void *private, int nr_cqe,
+					enum ib_poll_context poll_ctx);
+
+/* Frees a CQ of ib_alloc_cq. When it returns no `done` of the CQ runs, nor will; not from such a
+ * one. A CQ that a queue pair or SRQ uses, or that was taken from a pool and not put, stays, with a
+ * warning. */
+AV_EXPORT void ib_free_cq(struct ib_cq *cq);
+
+/* Hands up to `budget` completions that wait (-1: until none waits) to their `done`, here and now.
+ * Returns how many. Never blocks by itself, any context. */
+AV_EXPORT int ib_process_cq_direct(struct ib_cq *cq, int budget);
+
+/* ---- drains ---------------------------------------------------------------------------------- */
+
+/* Takes the queue pair to ERR and returns when every completion of its send queue has been handed
+ * to its `done`. The send CQ is of ib_alloc_cq, CQ and queue have room for one more, and nobody
+ * posts meanwhile. A queue pair that cannot go to ERR, or that refuses the request, is left alone,
+ * with a warning. */
+AV_EXPORT void ib_drain_sq(struct ib_qp *qp);
+
+/* The same of the receive queue. With an SRQ nothing happens but the change to ERR: requests of an
+ * SRQ belong to no queue pair. */
+AV_EXPORT void ib_drain_rq(struct ib_qp *qp);
+
+/* Both. */
+AV_EXPORT void ib_drain_qp(struct ib_qp *qp);
+
+/* ---- protection domains ---------------------------------------------------------------------- */
+
+enum ib_pd_flags { IB_PD_UNSAFE_GLOBAL_RKEY = 1 << 0 };
+
+/* Creates a protection domain with local_dma_lkey, which is valid for local access to all of memory
+ * and, with IB_PD_UNSAFE_GLOBAL_RKEY, unsafe_global_rkey for remote access. ERR_PTR: as
+ * ib_alloc_pd, -EOPNOTSUPP. */
+AV_EXPORT struct ib_pd *ib_alloc_pd_linux61(struct ib_device *device, unsigned int flags);
+
+/* Ends a protection domain of ib_alloc_pd_linux61. One that an object uses stays, with a
+ * warning. */
+AV_EXPORT void ib_dealloc_pd_linux61(struct ib_pd *pd);
+
+/* ---- work requests --------------------------------------------------------------------------- */
+
+/* The head of struct ib_send_wr. */
+struct ib_send_wr_linux61 {
+	struct ib_send_wr_linux61 *next;
+	union {
+		u64 wr_id;
+		struct ib_cqe *wr_cqe;
+	};
+	struct ib_sge *sg_list;
+	int num_sge;
+	enum ib_wr_opcode opcode;
+	int send_flags; /* enum ib_send_flags */
+	union {
+		__be32 imm_data;
+		u32 invalidate_rkey;
+	} ex;
+};
+
+struct ib_rdma_wr {
+	struct ib_send_wr_linux61 wr;
+	u64 remote_addr;
+	u32 rkey;
+};
+
+struct ib_atomic_wr {
+	struct ib_send_wr_linux61 wr;
+	u64 remote_addr;
+	u64 compare_add;
+	u64 swap;
+	u64 compare_add_mask;
+	u64 swap_mask;
+	u32 rkey;
+};
+
+struct ib_ud_wr {
+	struct ib_send_wr_linux61 wr;
+	struct ib_ah *ah;
+	void *header;
+	int hlen;
+	int mss;
+	u32 remote_qpn;
+	u32 remote_qkey;
+	u16 pkey_index;
+	u32 port_num;
+};
+
+struct ib_reg_wr {
+	struct ib_send_wr_linux61 wr;
+	struct ib_mr *mr;
+	u32 key;
+	int access;
+};
+
+/* The midlayer reads a request as its own structure, of which it is the head (ib_types.h). */
+static inline int ib_post_send_linux61(struct ib_qp *qp, const struct ib_send_wr_linux61 *wr,
+				       const struct ib_send_wr_linux61 **bad)
+{
+	return ib_post_send(qp, (struct ib_send_wr *)(uintptr_t)wr, (struct ib_send_wr **)bad);
+}
+
+static inline int ib_post_recv_linux61(struct ib_qp *qp, const struct ib_recv_wr *wr,
+				       const struct ib_recv_wr **bad)
+{
+	return ib_post_recv(qp, (struct ib_recv_wr *)(uintptr_t)wr, (struct ib_recv_wr **)bad);
+}
+
+static inline int ib_post_srq_recv_linux61(struct ib_srq *srq, const struct ib_recv_wr *wr,
+					   const struct ib_recv_wr **bad)
+{
+	return ib_post_srq_recv(srq, (struct ib_recv_wr *)(uintptr_t)wr, (struct ib_recv_wr **)bad);
+}
+
+/* ---- queue pairs ----------------------------------------------------------------------------- */
+
+enum ib_qp_create_flags_linux61 {
+	IB_QP_CREATE_INTEGRITY_EN = 1 << 6, /* no device has it */
+};
+
+struct ib_qp_cap_linux61 {
+	u32 max_send_wr;
+	u32 max_recv_wr;
+	u32 max_send_sge;
+	u32 max_recv_sge;
+	u32 max_inline_data;
+	u32 max_rdma_ctxs; /* transfers (struct rdma_rw_ctx) that may be in flight */
+};
+
+struct ib_qp_init_attr_linux61 {
+	void (*event_handler)(struct ib_event *event, void *qp_context);
+	void *qp_context;
+	struct ib_cq *send_cq;
+	struct ib_cq *recv_cq;
+	struct ib_srq *srq;
+	struct ib_xrcd *xrcd;
+	struct ib_qp_cap_linux61 cap;
+	enum ib_sig_type sq_sig_type;
+	enum ib_qp_type qp_type;
+	u32 create_flags;
+	u32 port_num; /* with cap.max_rdma_ctxs */
+	struct ib_rwq_ind_table *rwq_ind_tbl;
+	u32 source_qpn;
+};
+
+/* As ib_create_qp. -EOPNOTSUPP: a create flag, source_qpn. */
+AV_EXPORT struct ib_qp *ib_create_qp_linux61(struct ib_pd *pd,
+					     struct ib_qp_init_attr_linux61 *init);
+
+/* As ib_destroy_qp; regions in the queue pair's own pools go with it. */
+AV_EXPORT int ib_destroy_qp_linux61(struct ib_qp *qp);
+
+/* As rdma_create_qp. Errors also as ib_create_qp_linux61. */
+AV_EXPORT int rdma_create_qp_linux61(struct rdma_cm_id *id, struct ib_pd *pd,
+				     struct ib_qp_init_attr_linux61 *init);
+
+/* As rdma_destroy_qp; regions in the queue pair's own pools go with it. */
+AV_EXPORT void rdma_destroy_qp_linux61(struct rdma_cm_id *id);
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+struct net;
+
+/* `net` is not looked at: the id is of the process' node. */
+static inline struct rdma_cm_id *rdma_create_id_linux61(struct net *net,
+							rdma_cm_event_handler event_handler,
+							void *context, enum rdma_port_space ps,
+							enum ib_qp_type qp_type)
+{
+	(void)net;
+	return rdma_create_id(event_handler, context, ps, qp_type);
+}
+
+static inline int rdma_resolve_addr_linux61(struct rdma_cm_id *id, struct sockaddr *src_addr,
+					    const struct sockaddr *dst_addr,
+					    unsigned long timeout_ms)
+{
+	return rdma_resolve_addr(id, src_addr, (struct sockaddr *)(uintptr_t)dst_addr,
+				 (int)timeout_ms);
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* consumer_priv.h: inside the room of what Linux 6.1 gives consumers over the verbs
+ * (rdma/ib_linux61.h).
+ *
+ *   poller.c   CQs that poll themselves      worker.c   threads for them
+ *   drain.c    waits for the last completion of a queue
+ *   pd.c       domains with keys             qp.c       queue pairs by 6.1's attributes
+ *
+ * Lock: the workers', a leaf, never held across a verb or a callback.
+ */
+#ifndef CONSUMER_PRIV_H
+#define CONSUMER_PRIV_H
+
+#include <rdma/ib_linux61.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/work.h"
+#include "core/consumer.h"
+#include "event/event.h"
+
+enum { POLLER_BATCH = 16 };
+
+/* A thread that serves one CQ at a time. Never freed. */
+struct worker {
+	struct work_queue queue GUARDS_ITSELF;
+	struct list_head node OWNED_BY(workers.lock); /* workers.all, for good */
+	struct list_head idle OWNED_BY(workers.lock); /* workers.idle, or nowhere */
+};
+
+/* One that serves nobody else, with its thread; NULL: no thread, or no memory (*err). May block. */
+struct worker *worker_get(int *err);
+/* Pairs with worker_get: no work is in the queue any more. */
+void worker_put(struct worker *w);
+
+/* What a CQ of ib_alloc_cq has: ib_cq.poller. */
+struct poller {
+	struct ib_cq *cq FIXED;
+	enum ib_poll_context context FIXED;
+	int comp_vector FIXED;
+	bool stopped ATOMIC_ONLY;	    /* the CQ is being freed: a turn does nothing */
+	struct vector_item item GUARDS_ITSELF; /* SOFTIRQ: the turn */
+	struct worker *worker FIXED;	       /* WORKQUEUE */
+	struct work work GUARDS_ITSELF;	       /* WORKQUEUE: the turn */
+	struct ib_wc wc[POLLER_BATCH] OWNED_BY(the turn);
+};
+
+/* NULL: the CQ was not made by ib_alloc_cq. */
+static inline struct poller *poller_of(const struct ib_cq *cq)
+{
+	return core_serves_linux61(cq->device) ? cq->poller : NULL;
+}
+
+#endif

@@ -1,0 +1,96 @@
+/* drain.c: waits until a queue's last completion has been handed to its `done`.
+ * In: a queue pair of CQs that poll themselves    Out: a last request on each queue
+ * Runs: the caller, who sleeps    Locks: none
+ *
+ * In ERR a queue completes its requests in order, so the completion of the last request says that
+ * all others have come. Both are of the same CQ, which hands them over one after the other.
+ */
+#include <string.h>
+
+#include "base/cond.h"
+#include "base/log.h"
+#include "consumer/consumer_priv.h"
+
+enum { DRAIN_NAP_NS = 1000000 };
+
+struct consumer_drain {
+	struct ib_cqe cqe FIXED;
+	u32 done ATOMIC_ONLY; /* the futex */
+};
+
+/* The waiting thread may leave once `done` is set; the wake needs the futex' address only. */
+static void consumer_drain_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct consumer_drain *d = container_of(wc->wr_cqe, struct consumer_drain, cqe);
+
+	__atomic_store_n(&d->done, 1, __ATOMIC_RELEASE);
+	futex_wake(&d->done, 1);
+}
+
+/* Nobody else polls a CQ of the context DIRECT. */
+static void consumer_drain_wait(struct consumer_drain *d, struct ib_cq *cq)
+{
+	struct poller *p = poller_of(cq);
+	bool direct = p == NULL || p->context == IB_POLL_DIRECT;
+
+	if (direct)
+		ib_process_cq_direct(cq, -1);
+	while (!__atomic_load_n(&d->done, __ATOMIC_ACQUIRE)) {
+		futex_sleep_for(&d->done, 0, direct ? DRAIN_NAP_NS : 0);
+		if (direct)
+			ib_process_cq_direct(cq, -1);
+	}
+}
+
+static bool consumer_drain_is_over(int err, const struct ib_qp *qp)
+{
+	if (err != 0)
+		log_warn("consumer", "queue pair %u is not drained: error %d", qp->qp_num, -err);
+	return err != 0;
+}
+
+static int consumer_drain_to_error(struct ib_qp *qp)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+
+	return ib_modify_qp(qp, &attr, IB_QP_STATE);
+}
+
+static bool consumer_drain_is_datagram(const struct ib_qp *qp)
+{
+	return qp->qp_type == IB_QPT_UD || qp->qp_type == IB_QPT_GSI || qp->qp_type == IB_QPT_SMI;
+}
+
+void ib_drain_sq(struct ib_qp *qp)
+{
+	struct consumer_drain d = { .cqe = { consumer_drain_done } };
+	struct ib_send_wr wr = { .wr_cqe = &d.cqe,
+				 .opcode = IB_WR_RDMA_WRITE,
+				 .send_flags = IB_SEND_SIGNALED };
+
+	if (qp == NULL || qp->send_cq == NULL ||
+	    consumer_drain_is_over(consumer_drain_to_error(qp), qp))
+		return;
+	if (consumer_drain_is_datagram(qp) || qp->qp_type == IB_QPT_RAW_PACKET)
+		wr.opcode = IB_WR_SEND;
+	if (!consumer_drain_is_over(ib_post_send(qp, &wr, NULL), qp))
+		consumer_drain_wait(&d, qp->send_cq);
+}
+
+void ib_drain_rq(struct ib_qp *qp)
+{
+	struct consumer_drain d = { .cqe = { consumer_drain_done } };
+	struct ib_recv_wr wr = { .wr_cqe = &d.cqe };
+
+	if (qp == NULL || qp->recv_cq == NULL ||
+	    consumer_drain_is_over(consumer_drain_to_error(qp), qp) || qp->srq != NULL)
+		return;
+	if (!consumer_drain_is_over(ib_post_recv(qp, &wr, NULL), qp))
+		consumer_drain_wait(&d, qp->recv_cq);
+}
+
+void ib_drain_qp(struct ib_qp *qp)
+{
+	ib_drain_sq(qp);
+	ib_drain_rq(qp);
+}
