@@ -164,6 +164,35 @@ static void alloc_cq__hands_each_completion_to_its_done(void **state)
 	}
 }
 
+static struct self early;
+
+/* Returns when the next message waits already, behind the poll of this turn and before its arm. */
+static void early_send(struct tally *t)
+{
+	u64 end = rig_now_ms() + RIG_WAIT_MS;
+
+	if (count_get(&t->count) + 1 == ROUNDS)
+		return;
+	self_receive(&early);
+	self_send(&early);
+	while (ib_peek_cq(early.recv_cq, 1) != 1 && rig_now_ms() < end)
+		;
+}
+
+static void alloc_cq__misses_nothing_before_the_arm(void **state)
+{
+	rig_needs(peek_cq);
+	FOR_EACH_CONTEXT(context) {
+		self_open(&early, IB_QPT_RC, context, NULL);
+		early.received.then = early_send;
+		self_receive(&early);
+		self_send(&early);
+		self_await(&early, context, &early.received.count, ROUNDS);
+		self_await(&early, context, &early.sent.count, ROUNDS);
+		self_close(&early);
+	}
+}
+
 static void alloc_cq__refuses_what_it_cannot_make(void **state)
 {
 	int vectors = rig.dev->num_comp_vectors;
@@ -439,6 +468,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(alloc_cq__hands_each_completion_to_its_done),
+		cmocka_unit_test(alloc_cq__misses_nothing_before_the_arm),
 		cmocka_unit_test(alloc_cq__refuses_what_it_cannot_make),
 		cmocka_unit_test(alloc_cq__turns_of_two_cqs_alternate),
 		cmocka_unit_test(alloc_cq__a_done_of_workqueue_may_sleep),
