@@ -22,6 +22,36 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
+/* ---- clients --------------------------------------------------------------------------------- */
+
+/* As struct ib_client. A client whose `add` returns non-zero does not want the device: it keeps no
+ * data for it, and its `remove` is not called. */
+struct ib_client_linux61 {
+	const char *name;
+	int (*add)(struct ib_device *device);
+	void (*remove)(struct ib_device *device, void *client_data);
+	void (*rename)(struct ib_device *device, void *client_data); /* never called */
+	struct ib_client base; /* the midlayer's */
+};
+
+/* As ib_register_client. */
+AV_EXPORT int ib_register_client_linux61(struct ib_client_linux61 *client);
+
+/* As ib_unregister_client. */
+AV_EXPORT void ib_unregister_client_linux61(struct ib_client_linux61 *client);
+
+static inline void *ib_get_client_data_linux61(struct ib_device *device,
+					       struct ib_client_linux61 *client)
+{
+	return ib_get_client_data(device, &client->base);
+}
+
+static inline void ib_set_client_data_linux61(struct ib_device *device,
+					      struct ib_client_linux61 *client, void *data)
+{
+	ib_set_client_data(device, &client->base, data);
+}
+
 /* ---- completion queues that poll themselves -------------------------------------------------- */
 
 /* Embedded in the consumer's request. `done` gets each completion of a request that was posted with
@@ -59,6 +89,17 @@ AV_EXPORT void ib_free_cq(struct ib_cq *cq);
 /* Hands up to `budget` completions that wait (-1: until none waits) to their `done`, here and now.
  * Returns how many. Never blocks by itself, any context. */
 AV_EXPORT int ib_process_cq_direct(struct ib_cq *cq, int budget);
+
+/* Returns a CQ of the context that other consumers may use, too, with room for nr_cqe completions
+ * more; of the vector comp_vector_hint modulo their number (-1: each in turn). Its cq_context is
+ * NULL. ERR_PTR: -EINVAL (IB_POLL_DIRECT, or more than a CQ of the device holds), else as
+ * ib_alloc_cq. */
+AV_EXPORT struct ib_cq *ib_cq_pool_get(struct ib_device *device, unsigned int nr_cqe,
+				       int comp_vector_hint, enum ib_poll_context poll_ctx);
+
+/* Gives back what ib_cq_pool_get gave for the same nr_cqe. The consumer's queue pairs of the CQ are
+ * gone. Frees the CQ after its last consumer. */
+AV_EXPORT void ib_cq_pool_put(struct ib_cq *cq, unsigned int nr_cqe);
 
 /* ---- drains ---------------------------------------------------------------------------------- */
 

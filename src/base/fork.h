@@ -82,6 +82,7 @@ enum fork_rank {
 	FORK_ROCE,
 	FORK_MAD,
 	FORK_WORKERS,
+	FORK_CQ_POOL,
 	FORK_BOARD, /* behind it no part may touch the board of the parent */
 	FORK_EVENTS,
 	FORK_VECTORS,

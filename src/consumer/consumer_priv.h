@@ -2,10 +2,11 @@
  * (rdma/ib_linux61.h).
  *
  *   poller.c   CQs that poll themselves      worker.c   threads for them
+ *   cq_pool.c  CQs that consumers share      client.c   clients by 6.1's structure
  *   drain.c    waits for the last completion of a queue
  *   pd.c       domains with keys             qp.c       queue pairs by 6.1's attributes
  *
- * Lock: the workers', a leaf, never held across a verb or a callback.
+ * Locks: the workers' and the pool's, each a leaf, never held across a verb or a callback.
  */
 #ifndef CONSUMER_PRIV_H
 #define CONSUMER_PRIV_H
@@ -42,6 +43,10 @@ struct poller {
 	struct worker *worker FIXED;	       /* WORKQUEUE */
 	struct work work GUARDS_ITSELF;	       /* WORKQUEUE: the turn */
 	struct ib_wc wc[POLLER_BATCH] OWNED_BY(the turn);
+	/* Of a CQ in the pool. */
+	struct list_head node OWNED_BY(cq_pool.lock);
+	u32 holders OWNED_BY(cq_pool.lock); /* gets without their put */
+	u32 claimed OWNED_BY(cq_pool.lock); /* completions that they may have waiting at once */
 };
 
 /* NULL: the CQ was not made by ib_alloc_cq. */

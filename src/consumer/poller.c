@@ -105,6 +105,7 @@ static struct poller *poller_make(enum ib_poll_context context, int comp_vector)
 		return ERR_PTR(-ENOMEM);
 	p->context = context;
 	p->comp_vector = comp_vector;
+	list_init(&p->node);
 	vector_item_init(&p->item, vector_get((u32)comp_vector), poller_on_vector);
 	if (context != IB_POLL_WORKQUEUE && context != IB_POLL_UNBOUND_WORKQUEUE)
 		return p;
@@ -172,7 +173,7 @@ void ib_free_cq(struct ib_cq *cq)
 
 	if (p == NULL)
 		return;
-	if (__atomic_load_n(&cq->usecnt, __ATOMIC_ACQUIRE) != 0) {
+	if (__atomic_load_n(&cq->usecnt, __ATOMIC_ACQUIRE) != 0 || !list_empty(&p->node)) {
 		log_warn("consumer", "a CQ of device %s is in use and is not freed", device);
 		return;
 	}

@@ -238,6 +238,73 @@ static void ping__polled_by_the_caller(void **state)
 	ping_in(IB_POLL_DIRECT);
 }
 
+/* ---- clients --------------------------------------------------------------------------------- */
+
+static struct {
+	struct ib_device *device;
+	int added, removed, refuse, mistakes;
+} told;
+
+static void client_removed(struct ib_device *device, void *client_data);
+static int client_added(struct ib_device *device);
+static struct ib_client told_client = { .name = "told",
+					.add = client_added,
+					.remove = client_removed };
+
+static int client_added(struct ib_device *device)
+{
+	told.device = device;
+	told.mistakes += device->attrs.max_qp_wr < 1 || device->attrs.max_send_sge < 1;
+	ib_set_client_data(device, &told_client, &told);
+	told.added++;
+	return told.refuse;
+}
+
+static void client_removed(struct ib_device *device, void *client_data)
+{
+	told.mistakes += client_data != &told ||
+			 ib_get_client_data(device, &told_client) != &told;
+	told.removed++;
+}
+
+static void register_client__gives_the_data_back(void **state)
+{
+	assert_int_equal(ib_register_client(&told_client), 0);
+	assert_true(told.added > 0);
+	assert_ptr_equal(ib_get_client_data(told.device, &told_client), &told);
+	ib_unregister_client(&told_client);
+	assert_int_equal(told.removed, told.added);
+	assert_int_equal(told.mistakes, 0);
+	assert_int_equal(ib_register_client(NULL), -EINVAL);
+	ib_unregister_client(NULL);
+}
+
+static void register_client__spares_who_refuses(void **state)
+{
+	told.refuse = -EOPNOTSUPP;
+	assert_int_equal(ib_register_client(&told_client), 0);
+	assert_true(told.added > 0);
+	assert_ptr_equal(ib_get_client_data(told.device, &told_client), NULL);
+	ib_unregister_client(&told_client);
+	assert_int_equal(told.removed, 0);
+}
+
+static void attrs__say_what_the_device_can(void **state)
+{
+	const struct ib_device_attr *attrs = &rig.dev->attrs;
+	struct ib_device_attr_ex ex = { .size = sizeof(ex) };
+
+	assert_int_equal(ib_query_device_ex(rig.dev, &ex), 0);
+	assert_int_equal(attrs->max_qp, ex.base.max_qp);
+	assert_int_equal(attrs->max_cqe, ex.base.max_cqe);
+	assert_int_equal(attrs->max_send_sge, ex.base.max_sge);
+	assert_int_equal(attrs->max_recv_sge, ex.base.max_sge);
+	assert_int_equal(attrs->max_pkeys, ex.base.max_pkeys);
+	assert_true(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS);
+	assert_int_equal(attrs->max_fast_reg_page_list_len, ex.max_fast_reg_page_list_len);
+	assert_int_equal(attrs->kernel_cap_flags, 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -245,6 +312,9 @@ int main(void)
 		cmocka_unit_test(ping__on_a_workqueue),
 		cmocka_unit_test(ping__on_an_unbound_workqueue),
 		cmocka_unit_test(ping__polled_by_the_caller),
+		cmocka_unit_test(register_client__gives_the_data_back),
+		cmocka_unit_test(register_client__spares_who_refuses),
+		cmocka_unit_test(attrs__say_what_the_device_can),
 	};
 
 	return rig_run_tests(tests);

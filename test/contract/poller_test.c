@@ -366,6 +366,89 @@ static void free_cq__while_completions_come(void **state)
 		}
 }
 
+/* Consumers of one vector share a CQ while it has room for all of them. */
+static void cq_pool__shares_until_there_is_no_room(void **state)
+{
+	unsigned int max = (unsigned int)rig.dev->attrs.max_cqe;
+	unsigned int half = (max < 4096 ? max : 4096) / 2;
+	struct ib_cq *a, *b, *c;
+
+	FOR_EACH_CONTEXT(context) {
+		if (context == IB_POLL_DIRECT)
+			continue;
+		a = rig_ok(ib_cq_pool_get(rig.dev, half, 0, context));
+		b = rig_ok(ib_cq_pool_get(rig.dev, 8, 0, context));
+		c = rig_ok(ib_cq_pool_get(rig.dev, half, rig.dev->num_comp_vectors, context));
+		assert_ptr_equal(a, b);
+		assert_ptr_not_equal(a, c);
+		ib_free_cq(a); /* not so */
+		ib_cq_pool_put(c, half);
+		ib_cq_pool_put(a, half);
+		c = rig_ok(ib_cq_pool_get(rig.dev, half, 0, context));
+		assert_ptr_equal(b, c);
+		ib_cq_pool_put(b, half + 9); /* more than is claimed: not so */
+		ib_cq_pool_put(b, 8);
+		ib_cq_pool_put(c, half);
+	}
+}
+
+static void cq_pool__takes_vectors_in_turn(void **state)
+{
+	int count = rig.dev->num_comp_vectors < 16 ? rig.dev->num_comp_vectors : 16;
+	struct ib_cq *cq[17] = { NULL };
+
+	for (int i = 0; i <= count; i++)
+		cq[i] = rig_ok(ib_cq_pool_get(rig.dev, 1, -1, IB_POLL_SOFTIRQ));
+	for (int i = 0; i < count - 1; i++)
+		assert_ptr_not_equal(cq[i], cq[i + 1]);
+	if (count == rig.dev->num_comp_vectors)
+		assert_ptr_equal(cq[0], cq[count]);
+	for (int i = 0; i <= count; i++)
+		ib_cq_pool_put(cq[i], 1);
+}
+
+static void cq_pool__refuses_what_it_cannot_give(void **state)
+{
+	unsigned int max = (unsigned int)rig.dev->attrs.max_cqe;
+
+	assert_int_equal(PTR_ERR(ib_cq_pool_get(NULL, 1, 0, IB_POLL_SOFTIRQ)), -EINVAL);
+	assert_int_equal(PTR_ERR(ib_cq_pool_get(rig.dev, 1, 0, IB_POLL_DIRECT)), -EINVAL);
+	assert_int_equal(PTR_ERR(ib_cq_pool_get(rig.dev, max + 1, 0, IB_POLL_SOFTIRQ)), -EINVAL);
+	ib_cq_pool_put(NULL, 1);
+}
+
+/* Two consumers: each gets the completions of its own requests. */
+static void cq_pool__carries_the_traffic_of_two(void **state)
+{
+	struct tally one = tally_new(), two = tally_new();
+	struct ib_cq *cq = rig_ok(ib_cq_pool_get(rig.dev, 2 * DEEP, 0, IB_POLL_WORKQUEUE));
+	struct ib_cq *same = rig_ok(ib_cq_pool_get(rig.dev, 2 * DEEP, 0, IB_POLL_WORKQUEUE));
+	struct ib_qp *a = rig_qp(IB_QPT_RC, cq, cq, NULL), *b = rig_qp(IB_QPT_RC, same, same, NULL);
+
+	rig_connect(a, &rig.gid, b->qp_num);
+	rig_connect(b, &rig.gid, a->qp_num);
+	for (int i = 0; i < DEEP; i++) {
+		struct ib_recv_wr recv = { .wr_cqe = &two.cqe };
+		struct ib_send_wr send = { .wr_cqe = &one.cqe,
+					   .opcode = IB_WR_SEND,
+					   .send_flags = IB_SEND_SIGNALED };
+
+		assert_int_equal(ib_post_recv(b, &recv, NULL), 0);
+		assert_int_equal(ib_post_send(a, &send, NULL), 0);
+	}
+	assert_true(rig_await(&one.count, DEEP));
+	assert_true(rig_await(&two.count, DEEP));
+	ib_drain_qp(a);
+	ib_drain_qp(b);
+	assert_int_equal(ib_destroy_qp(a), 0);
+	assert_int_equal(ib_destroy_qp(b), 0);
+	ib_cq_pool_put(cq, 2 * DEEP);
+	ib_cq_pool_put(same, 2 * DEEP);
+	assert_int_equal(one.count, DEEP);
+	assert_int_equal(two.count, DEEP);
+	assert_int_equal(one.failed + two.failed + one.overlaps + two.overlaps, 0);
+}
+
 /* Every request has had its `done` when the drain returns, whatever became of it. */
 static void drain_qp__with_requests_in_flight(void **state)
 {
@@ -476,6 +559,10 @@ int main(void)
 		cmocka_unit_test(free_cq__waits_for_the_turn_that_runs),
 		cmocka_unit_test(free_cq__in_use_stays_and_works),
 		cmocka_unit_test(free_cq__while_completions_come),
+		cmocka_unit_test(cq_pool__shares_until_there_is_no_room),
+		cmocka_unit_test(cq_pool__takes_vectors_in_turn),
+		cmocka_unit_test(cq_pool__refuses_what_it_cannot_give),
+		cmocka_unit_test(cq_pool__carries_the_traffic_of_two),
 		cmocka_unit_test(drain_qp__with_requests_in_flight),
 		cmocka_unit_test(drain_qp__leaves_the_srq_alone),
 		cmocka_unit_test(drain_qp__of_a_queue_pair_that_never_worked),
