@@ -247,6 +247,101 @@ AV_EXPORT int rdma_create_qp_linux61(struct rdma_cm_id *id, struct ib_pd *pd,
 /* As rdma_destroy_qp; regions in the queue pair's own pools go with it. */
 AV_EXPORT void rdma_destroy_qp_linux61(struct rdma_cm_id *id);
 
+/* ---- pools of regions ------------------------------------------------------------------------ */
+
+/* Of enum ib_mr_type; ib_alloc_mr knows none of them. */
+enum {
+	IB_MR_TYPE_DM = 2,
+	IB_MR_TYPE_USER = 3,
+	IB_MR_TYPE_DMA = 4,
+	IB_MR_TYPE_INTEGRITY = 5,
+};
+
+/* Adds `nr` regions of ib_alloc_mr to a list, the queue pair's rdma_mrs or the consumer's own. 0;
+ * -EOPNOTSUPP: IB_MR_TYPE_INTEGRITY; or as ib_alloc_mr, and the list is empty. */
+AV_EXPORT int ib_mr_pool_init(struct ib_qp *qp, struct list_head *list, int nr,
+			      enum ib_mr_type type, u32 max_num_sg, u32 max_num_meta_sg);
+
+/* Ends the regions of the list; those that were got stay. May block. */
+AV_EXPORT void ib_mr_pool_destroy(struct ib_qp *qp, struct list_head *list);
+
+/* Takes a region off the list. NULL: it is empty. Never blocks, any context, as the next. */
+AV_EXPORT struct ib_mr *ib_mr_pool_get(struct ib_qp *qp, struct list_head *list);
+
+/* Gives it back. Whether its key is valid is mr->need_inval's to say. */
+AV_EXPORT void ib_mr_pool_put(struct ib_qp *qp, struct list_head *list, struct ib_mr *mr);
+
+/* ---- transfers ------------------------------------------------------------------------------- */
+
+struct ib_sig_attrs;
+struct rdma_rw_part;
+
+/* One transfer between a scatter list here and one piece of the peer's memory. The consumer's
+ * memory, the midlayer's fields. */
+struct rdma_rw_ctx {
+	u32 nr_ops; /* READs or WRITEs */
+	u8 type;
+	struct {
+		struct ib_sge sge;
+		struct ib_rdma_wr wr;
+	} single;
+	struct ib_rdma_wr *wrs; /* of more elements than one */
+	struct rdma_rw_part *parts; /* of registered memory */
+};
+
+/* Makes the requests of a transfer: of sg_cnt elements from byte sg_offset on, to (DMA_TO_DEVICE:
+ * WRITE) or from (DMA_FROM_DEVICE: READ) `remote_addr` under `rkey`. The queue pair is of
+ * ib_create_qp_linux61 and its domain of ib_alloc_pd_linux61. The memory is registered with
+ * regions of qp->rdma_mrs if rdma_rw_set_force_mr says so, or a READ has more than
+ * ib_device.attrs.max_sgl_rd elements (0: no limit); else the requests have an SGE for each
+ * element. Returns how many requests there are; the list stays as it is until
+ * rdma_rw_ctx_destroy. May block. -EINVAL: a direction, elements that a region cannot hold;
+ * -EIO: the list is not longer than sg_offset; -EAGAIN: no region is left; -ENOMEM. */
+AV_EXPORT int rdma_rw_ctx_init(struct rdma_rw_ctx *ctx, struct ib_qp *qp, u32 port_num,
+			       struct scatterlist *sg, u32 sg_cnt, u32 sg_offset, u64 remote_addr,
+			       u32 rkey, enum dma_data_direction dir);
+
+/* Frees what rdma_rw_ctx_init has made, when the requests have completed or were not posted. */
+AV_EXPORT void rdma_rw_ctx_destroy(struct rdma_rw_ctx *ctx, struct ib_qp *qp, u32 port_num,
+				   struct scatterlist *sg, u32 sg_cnt,
+				   enum dma_data_direction dir);
+
+/* The list of requests, to be posted once. At its end stands chain_wr, or, without it, the last
+ * request is signalled and completes with `cqe`. Never blocks, any context. */
+AV_EXPORT struct ib_send_wr_linux61 *rdma_rw_ctx_wrs(struct rdma_rw_ctx *ctx, struct ib_qp *qp,
+						     u32 port_num, struct ib_cqe *cqe,
+						     struct ib_send_wr_linux61 *chain_wr);
+
+/* Posts that list. As ib_post_send. */
+AV_EXPORT int rdma_rw_ctx_post(struct rdma_rw_ctx *ctx, struct ib_qp *qp, u32 port_num,
+			       struct ib_cqe *cqe, struct ib_send_wr_linux61 *chain_wr);
+
+/* -EOPNOTSUPP: no device protects data by signatures. */
+AV_EXPORT int rdma_rw_ctx_signature_init(struct rdma_rw_ctx *ctx, struct ib_qp *qp, u32 port_num,
+					 struct scatterlist *sg, u32 sg_cnt,
+					 struct scatterlist *prot_sg, u32 prot_sg_cnt,
+					 struct ib_sig_attrs *sig_attrs, u64 remote_addr, u32 rkey,
+					 enum dma_data_direction dir);
+
+/* Nothing: there is no such transfer. */
+AV_EXPORT void rdma_rw_ctx_destroy_signature(struct rdma_rw_ctx *ctx, struct ib_qp *qp,
+					     u32 port_num, struct scatterlist *sg, u32 sg_cnt,
+					     struct scatterlist *prot_sg, u32 prot_sg_cnt,
+					     enum dma_data_direction dir);
+
+/* Returns how many transfers (cap.max_rdma_ctxs) are needed for `maxpages` pages. Any context, as
+ * the next two. 0: no device. */
+AV_EXPORT unsigned int rdma_rw_mr_factor(struct ib_device *device, u32 port_num,
+					 unsigned int maxpages);
+
+/* Returns how many send requests that many transfers take; UINT_MAX: more than can be counted. */
+AV_EXPORT unsigned int rdma_rw_max_send_wr(struct ib_device *device, u32 port_num,
+					   unsigned int max_rdma_ctxs, u32 create_flags);
+
+/* Has transfers registered whose queue pairs are created afterwards: Linux's module parameter
+ * force_mr. */
+AV_EXPORT void rdma_rw_set_force_mr(bool force);
+
 /* ---- connections ----------------------------------------------------------------------------- */
 
 struct net;

@@ -5,8 +5,10 @@
  *   cq_pool.c  CQs that consumers share      client.c   clients by 6.1's structure
  *   drain.c    waits for the last completion of a queue
  *   pd.c       domains with keys             qp.c       queue pairs by 6.1's attributes
+ *   mr_pool.c  regions of a queue pair       rw.c       transfers of scatter lists
  *
- * Locks: the workers' and the pool's, each a leaf, never held across a verb or a callback.
+ * Locks: the workers', the pool's and that of a queue pair's regions, each a leaf, never held
+ * across a verb or a callback.
  */
 #ifndef CONSUMER_PRIV_H
 #define CONSUMER_PRIV_H
@@ -20,6 +22,27 @@
 #include "event/event.h"
 
 enum { POLLER_BATCH = 16 };
+
+/* What a queue pair has for its regions and transfers: ib_qp.pools. */
+struct consumer_pools {
+	struct lock lock ONE_AT_A_TIME; /* the lists of regions, which are consumers' */
+	u32 max_write_sge FIXED;
+	u32 max_read_sge FIXED;
+	/* rdma_rw_set_force_mr when the queue pair was created */
+	bool force FIXED;
+};
+
+/* The queue pair's, made at the first call; NULL: no memory. */
+struct consumer_pools *consumer_pools_of(struct ib_qp *qp);
+/* Ends the regions of the queue pair's own lists. May block. */
+void consumer_pools_empty(struct ib_qp *qp);
+
+/* Has a transfer of the device registered memory, or will it have? */
+bool rw_may_register(const struct ib_device *device);
+/* Adds the requests of `ctxs` transfers to a send queue's. */
+u32 rw_add_requests(const struct ib_device *device, u32 max_send_wr, u32 ctxs);
+/* Makes the queue pair ready for `ctxs` transfers. 0, or as ib_mr_pool_init. */
+int rw_prepare(struct ib_qp *qp, u32 max_send_sge, u32 ctxs);
 
 /* A thread that serves one CQ at a time. Never freed. */
 struct worker {

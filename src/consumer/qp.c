@@ -2,8 +2,8 @@
  * In: consumers    Out: the midlayer's calls of 2007    Runs: the caller    Locks: none
  */
 #include <errno.h>
+#include <stdlib.h>
 
-#include "base/log.h"
 #include "consumer/consumer_priv.h"
 
 static void consumer_qp_take_caps(struct ib_qp_cap *to, const struct ib_qp_cap_linux61 *from)
@@ -45,7 +45,20 @@ static int consumer_qp_take_init(struct ib_qp_init_attr_ex *to, const struct ib_
 					     .qp_type = from->qp_type,
 					     .port_num = (u8)from->port_num };
 	consumer_qp_take_caps(&to->base.cap, &from->cap);
+	to->base.cap.max_send_wr = rw_add_requests(pd->device, from->cap.max_send_wr,
+						   from->cap.max_rdma_ctxs);
 	return 0;
+}
+
+/* Of a queue pair that was just created. On failure it is the caller's to destroy. */
+static int consumer_qp_prepare(struct ib_qp *qp, struct ib_qp_init_attr_linux61 *init,
+			       const struct ib_qp_cap *granted)
+{
+	int err = rw_prepare(qp, granted->max_send_sge, init->cap.max_rdma_ctxs);
+
+	if (err == 0)
+		consumer_qp_give_caps(&init->cap, granted);
+	return err;
 }
 
 struct ib_qp *ib_create_qp_linux61(struct ib_pd *pd, struct ib_qp_init_attr_linux61 *init)
@@ -57,14 +70,32 @@ struct ib_qp *ib_create_qp_linux61(struct ib_pd *pd, struct ib_qp_init_attr_linu
 	if (err != 0)
 		return ERR_PTR(err);
 	qp = ib_create_qp_ex(pd, &own);
-	if (!IS_ERR(qp))
-		consumer_qp_give_caps(&init->cap, &own.base.cap);
-	return qp;
+	if (IS_ERR(qp))
+		return qp;
+	err = consumer_qp_prepare(qp, init, &own.base.cap);
+	if (err == 0)
+		return qp;
+	ib_destroy_qp_linux61(qp);
+	return ERR_PTR(err);
 }
 
+/* A queue pair that cannot be destroyed keeps its regions. */
 int ib_destroy_qp_linux61(struct ib_qp *qp)
 {
-	return qp != NULL ? ib_destroy_qp(qp) : -EINVAL;
+	struct consumer_pools *pools;
+	int err;
+
+	if (qp == NULL)
+		return -EINVAL;
+	if (__atomic_load_n(&qp->usecnt, __ATOMIC_ACQUIRE) != 0)
+		return -EBUSY;
+	pools = core_serves_linux61(qp->device) ? qp->pools : NULL;
+	if (pools != NULL)
+		consumer_pools_empty(qp);
+	err = ib_destroy_qp(qp);
+	if (err == 0)
+		free(pools);
+	return err;
 }
 
 int rdma_create_qp_linux61(struct rdma_cm_id *id, struct ib_pd *pd,
@@ -77,13 +108,23 @@ int rdma_create_qp_linux61(struct rdma_cm_id *id, struct ib_pd *pd,
 		err = -EOPNOTSUPP;
 	if (err == 0)
 		err = rdma_create_qp(id, pd, &own.base);
-	if (err == 0)
-		consumer_qp_give_caps(&init->cap, &own.base.cap);
+	if (err != 0)
+		return err;
+	err = consumer_qp_prepare(id->qp, init, &own.base.cap);
+	if (err != 0)
+		rdma_destroy_qp_linux61(id);
 	return err;
 }
 
 void rdma_destroy_qp_linux61(struct rdma_cm_id *id)
 {
-	if (id != NULL && id->qp != NULL)
-		rdma_destroy_qp(id);
+	struct consumer_pools *pools;
+
+	if (id == NULL || id->qp == NULL)
+		return;
+	pools = core_serves_linux61(id->qp->device) ? id->qp->pools : NULL;
+	if (pools != NULL)
+		consumer_pools_empty(id->qp);
+	rdma_destroy_qp(id);
+	free(pools);
 }

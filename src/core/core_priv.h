@@ -159,6 +159,8 @@ bool extended_has_xrc(const struct ib_device *device);
 bool extended_has_wq(const struct ib_device *device);
 /* The table that the queue pair was created with; NULL: none, or no such field. */
 struct ib_rwq_ind_table *extended_qp_table(const struct ib_qp *qp);
+/* Empties the fields of ib_linux61.h, if the driver has them. */
+void extended_qp_clear(struct ib_qp *qp);
 /* Nothing where the driver's struct has no such field. */
 void extended_qp_set_table(struct ib_qp *qp, struct ib_rwq_ind_table *table);
 /* Copies a consumer's attributes of `size` bytes, whose first u32 is `size`, into a structure of

@@ -110,6 +110,15 @@ bool core_serves_linux61(const struct ib_device *device)
 	       ops->mr_size >= MR_WITH_ENTRY;
 }
 
+void extended_qp_clear(struct ib_qp *qp)
+{
+	if (!core_serves_linux61(qp->device))
+		return;
+	list_init(&qp->rdma_mrs);
+	list_init(&qp->sig_mrs);
+	qp->pools = NULL;
+}
+
 /* ---- what a device can do -------------------------------------------------------------------- */
 
 int ib_query_device_ex(struct ib_device *device, struct ib_device_attr_ex *attr)

@@ -390,6 +390,7 @@ struct ib_qp *ib_create_qp_ex(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	core_qp_fill(qp, device, pd, &own.base);
 	extended_qp_set_xrcd(qp, own.xrcd);
 	extended_qp_set_table(qp, own.rwq_ind_tbl);
+	extended_qp_clear(qp);
 	init->base.cap = own.base.cap;
 	return qp;
 }
