@@ -101,6 +101,44 @@ AV_EXPORT struct ib_cq *ib_cq_pool_get(struct ib_device *device, unsigned int nr
  * gone. Frees the CQ after its last consumer. */
 AV_EXPORT void ib_cq_pool_put(struct ib_cq *cq, unsigned int nr_cqe);
 
+/* In the place of the arguments of ib_create_cq. */
+struct ib_cq_init_attr_linux61 {
+	unsigned int cqe;
+	u32 comp_vector;
+	u32 flags; /* 0 */
+};
+
+/* As ib_create_cq. -EOPNOTSUPP: a flag. */
+AV_EXPORT struct ib_cq *ib_create_cq_linux61(struct ib_device *device, ib_comp_handler comp_handler,
+					     void (*event_handler)(struct ib_event *event,
+								   void *context),
+					     void *cq_context,
+					     const struct ib_cq_init_attr_linux61 *attr);
+
+/* ---- shared receive queues ------------------------------------------------------------------- */
+
+struct ib_srq_init_attr_linux61 {
+	void (*event_handler)(struct ib_event *event, void *srq_context);
+	void *srq_context;
+	struct ib_srq_attr attr;
+	enum ib_srq_type srq_type;
+	struct {
+		struct ib_cq *cq;
+		union {
+			struct {
+				struct ib_xrcd *xrcd;
+			} xrc;
+			struct {
+				u32 max_num_tags;
+			} tag_matching;
+		};
+	} ext;
+};
+
+/* As ib_create_srq_ex. */
+AV_EXPORT struct ib_srq *ib_create_srq_linux61(struct ib_pd *pd,
+					       struct ib_srq_init_attr_linux61 *init);
+
 /* ---- drains ---------------------------------------------------------------------------------- */
 
 /* Takes the queue pair to ERR and returns when every completion of its send queue has been handed
@@ -183,6 +221,13 @@ struct ib_reg_wr {
 	int access;
 };
 
+/* Opcodes that no device has. */
+enum {
+	IB_WR_MASKED_ATOMIC_CMP_AND_SWP = 12,
+	IB_WR_MASKED_ATOMIC_FETCH_AND_ADD = 13,
+	IB_WR_REG_MR_INTEGRITY = 0x21,
+};
+
 /* The midlayer reads a request as its own structure, of which it is the head (ib_types.h). */
 static inline int ib_post_send_linux61(struct ib_qp *qp, const struct ib_send_wr_linux61 *wr,
 				       const struct ib_send_wr_linux61 **bad)
@@ -239,6 +284,10 @@ AV_EXPORT struct ib_qp *ib_create_qp_linux61(struct ib_pd *pd,
 
 /* As ib_destroy_qp; regions in the queue pair's own pools go with it. */
 AV_EXPORT int ib_destroy_qp_linux61(struct ib_qp *qp);
+
+/* As ib_query_qp. */
+AV_EXPORT int ib_query_qp_linux61(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+				  struct ib_qp_init_attr_linux61 *init);
 
 /* As rdma_create_qp. Errors also as ib_create_qp_linux61. */
 AV_EXPORT int rdma_create_qp_linux61(struct rdma_cm_id *id, struct ib_pd *pd,
@@ -362,6 +411,162 @@ static inline int rdma_resolve_addr_linux61(struct rdma_cm_id *id, struct sockad
 {
 	return rdma_resolve_addr(id, src_addr, (struct sockaddr *)(uintptr_t)dst_addr,
 				 (int)timeout_ms);
+}
+
+/* In a handler of the id, or between rdma_lock_handler and rdma_unlock_handler, where rdma_connect
+ * may be called, too. */
+static inline int rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
+{
+	return rdma_connect(id, conn_param);
+}
+
+static inline int rdma_resolve_route_linux61(struct rdma_cm_id *id, unsigned long timeout_ms)
+{
+	return rdma_resolve_route(id, (int)timeout_ms);
+}
+
+/* Either may be NULL. All 0: the id is bound to no device. */
+static inline void rdma_read_gids(struct rdma_cm_id *id, union ib_gid *sgid, union ib_gid *dgid)
+{
+	static const union ib_gid none;
+
+	if (sgid)
+		*sgid = id->device ? id->route.addr.sgid : none;
+	if (dgid)
+		*dgid = id->device ? id->route.addr.dgid : none;
+}
+
+static inline bool rdma_ib_or_roce(const struct ib_device *device, u32 port_num)
+{
+	(void)device;
+	(void)port_num;
+	return true;
+}
+
+static inline bool rdma_protocol_iwarp(const struct ib_device *device, u32 port_num)
+{
+	(void)device;
+	(void)port_num;
+	return false;
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+/* What the number means, in a few words, for logs; any number. The texts are never freed. Any
+ * context. */
+AV_EXPORT const char *ib_event_msg(enum ib_event_type event);
+
+/* As ib_event_msg, of a completion's status. */
+AV_EXPORT const char *ib_wc_status_msg(enum ib_wc_status status);
+
+/* As ib_event_msg, of an event of the RDMA CM. */
+AV_EXPORT const char *rdma_event_msg(enum rdma_cm_event_type event);
+
+/* As ib_event_msg, of the status of RDMA_CM_EVENT_REJECTED. */
+AV_EXPORT const char *rdma_reject_msg(struct rdma_cm_id *id, int reason);
+
+/* Returns the private data of the peer's rdma_reject, *data_len bytes; NULL and 0: another party
+ * has refused. Valid as long as *event. Any context. */
+AV_EXPORT const void *rdma_consumer_reject_data(struct rdma_cm_id *id, struct rdma_cm_event *event,
+						u8 *data_len);
+
+/* ---- what no device has ---------------------------------------------------------------------- */
+
+enum { IB_ACCESS_ON_DEMAND = 1 << 6, IB_MR_CHECK_SIG_STATUS = 1 };
+
+struct ib_mr_status;
+struct ib_sge;
+
+static inline int ib_check_mr_status(struct ib_mr *mr, u32 check_mask, struct ib_mr_status *status)
+{
+	(void)mr;
+	(void)check_mask;
+	(void)status;
+	return -95; /* EOPNOTSUPP, as the others */
+}
+
+static inline struct ib_mr *ib_alloc_mr_integrity(struct ib_pd *pd, u32 max_num_data_sg,
+						  u32 max_num_meta_sg)
+{
+	(void)pd;
+	(void)max_num_data_sg;
+	(void)max_num_meta_sg;
+	return (struct ib_mr *)ERR_PTR(-95);
+}
+
+static inline int ib_map_mr_sg_pi(struct ib_mr *mr, struct scatterlist *data_sg, int data_sg_nents,
+				  unsigned int *data_sg_offset, struct scatterlist *meta_sg,
+				  int meta_sg_nents, unsigned int *meta_sg_offset,
+				  unsigned int page_size)
+{
+	(void)mr;
+	(void)data_sg;
+	(void)data_sg_nents;
+	(void)data_sg_offset;
+	(void)meta_sg;
+	(void)meta_sg_nents;
+	(void)meta_sg_offset;
+	(void)page_size;
+	return -95;
+}
+
+/* A region's addresses do not begin at 0. */
+static inline int ib_map_mr_sg_zbva(struct ib_mr *mr, struct scatterlist *sg, int sg_nents,
+				    unsigned int *sg_offset, unsigned int page_size)
+{
+	(void)mr;
+	(void)sg;
+	(void)sg_nents;
+	(void)sg_offset;
+	(void)page_size;
+	return -95;
+}
+
+/* Memory of a program is registered by ib_get_dma_mr, ib_reg_phys_mr and ib_map_mr_sg. */
+static inline struct ib_mr *ib_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 virt_addr,
+					   int access)
+{
+	(void)pd;
+	(void)start;
+	(void)length;
+	(void)virt_addr;
+	(void)access;
+	return (struct ib_mr *)ERR_PTR(-95);
+}
+
+static inline int ib_advise_mr(struct ib_pd *pd, int advice, u32 flags, struct ib_sge *sg_list,
+			       u32 num_sge)
+{
+	(void)pd;
+	(void)advice;
+	(void)flags;
+	(void)sg_list;
+	(void)num_sge;
+	return -95;
+}
+
+static inline bool ib_dma_pci_p2p_dma_supported(struct ib_device *device)
+{
+	(void)device;
+	return false;
+}
+
+static inline void ib_dma_sync_sg_for_cpu(struct ib_device *device, struct scatterlist *sg,
+					  int count, enum dma_data_direction direction)
+{
+	(void)device;
+	(void)sg;
+	(void)count;
+	(void)direction;
+}
+
+static inline void ib_dma_sync_sg_for_device(struct ib_device *device, struct scatterlist *sg,
+					     int count, enum dma_data_direction direction)
+{
+	(void)device;
+	(void)sg;
+	(void)count;
+	(void)direction;
 }
 
 #endif

@@ -232,4 +232,16 @@ AV_EXPORT __be64 rdma_get_service_id(const struct rdma_cm_id *id, const struct s
  * the low 5 bits count. -EINVAL: not an id for RC. */
 AV_EXPORT int rdma_set_ack_timeout(struct rdma_cm_id *id, u8 timeout);
 
+/* Sets the RNR timer (enum ib_rnr_timeout) that rdma_init_qp_attr gives for RTR. -EINVAL: not an id
+ * for RC, or above 31. */
+AV_EXPORT int rdma_set_min_rnr_timer(struct rdma_cm_id *id, u8 min_rnr_timer);
+
+/* Returns when the id's handler does not run, and keeps it from running until rdma_unlock_handler.
+ * Not from a handler of the id, and not twice; rdma_destroy_id waits for the end, and so may not be
+ * called in between. */
+AV_EXPORT void rdma_lock_handler(struct rdma_cm_id *id);
+
+/* Ends rdma_lock_handler. */
+AV_EXPORT void rdma_unlock_handler(struct rdma_cm_id *id);
+
 #endif

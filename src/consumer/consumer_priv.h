@@ -5,6 +5,7 @@
  *   cq_pool.c  CQs that consumers share      client.c   clients by 6.1's structure
  *   drain.c    waits for the last completion of a queue
  *   pd.c       domains with keys             qp.c       queue pairs by 6.1's attributes
+ *   queue.c    CQs and SRQs likewise         text.c     what numbers mean
  *   mr_pool.c  regions of a queue pair       rw.c       transfers of scatter lists
  *
  * Locks: the workers', the pool's and that of a queue pair's regions, each a leaf, never held

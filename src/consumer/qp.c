@@ -98,6 +98,28 @@ int ib_destroy_qp_linux61(struct ib_qp *qp)
 	return err;
 }
 
+/* Of *init are filled what the queue pair was created with and the older structure has. */
+int ib_query_qp_linux61(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+			struct ib_qp_init_attr_linux61 *init)
+{
+	struct ib_qp_init_attr own = { .qp_type = IB_QPT_RC };
+	int err = qp != NULL && attr != NULL && init != NULL ? ib_query_qp(qp, attr, mask, &own) :
+							       -EINVAL;
+
+	if (err != 0)
+		return err;
+	*init = (struct ib_qp_init_attr_linux61){ .event_handler = own.event_handler,
+						  .qp_context = own.qp_context,
+						  .send_cq = own.send_cq,
+						  .recv_cq = own.recv_cq,
+						  .srq = own.srq,
+						  .sq_sig_type = own.sq_sig_type,
+						  .qp_type = own.qp_type,
+						  .port_num = own.port_num };
+	consumer_qp_give_caps(&init->cap, &own.cap);
+	return 0;
+}
+
 int rdma_create_qp_linux61(struct rdma_cm_id *id, struct ib_pd *pd,
 			   struct ib_qp_init_attr_linux61 *init)
 {

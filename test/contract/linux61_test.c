@@ -172,6 +172,8 @@ static void ping_connect(void)
 {
 	struct rdma_conn_param param = { .rnr_retry_count = 7, .retry_count = 7 };
 	struct side *client = &ping.client;
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
 
 	client->to = own_address();
 	ping.listener = rig_ok(rdma_create_id(NULL, on_event, &ping.server, RDMA_PS_TCP,
@@ -186,8 +188,11 @@ static void ping_connect(void)
 	assert_int_equal(rdma_resolve_route(client->id, 5000), 0);
 	assert_true(rig_await(&client->routed, 1));
 	assert_int_equal(side_open(client), 0);
+	assert_int_equal(rdma_set_min_rnr_timer(client->id, IB_RNR_TIMER_000_32), 0);
 	assert_int_equal(rdma_connect(client->id, &param), 0);
 	assert_true(rig_await(&client->established, 1));
+	assert_int_equal(ib_query_qp(client->id->qp, &attr, IB_QP_MIN_RNR_TIMER, &init), 0);
+	assert_int_equal(attr.min_rnr_timer, IB_RNR_TIMER_000_32);
 	assert_true(rig_await(&ping.server.established, 1));
 }
 
@@ -305,6 +310,250 @@ static void attrs__say_what_the_device_can(void **state)
 	assert_int_equal(attrs->kernel_cap_flags, 0);
 }
 
+/* ---- the list -------------------------------------------------------------------------------- */
+
+typedef void (*any_function)(void);
+#define NAME(function) { #function, (any_function)(function) }
+
+/* What rds, iser, isert, nvme and sunrpc of Linux 6.1 call. docs/linux-6.1.md has the same list. */
+static const struct {
+	const char *name;
+	any_function function;
+} names[] = {
+	NAME(ib_advise_mr),
+	NAME(ib_alloc_cq),
+	NAME(ib_alloc_cq_any),
+	NAME(ib_alloc_mr),
+	NAME(ib_alloc_mr_integrity),
+	NAME(ib_alloc_pd),
+	NAME(ib_check_mr_status),
+	NAME(ib_cq_pool_get),
+	NAME(ib_cq_pool_put),
+	NAME(ib_create_cq),
+	NAME(ib_create_srq),
+	NAME(ib_dealloc_pd),
+	NAME(ib_dereg_mr),
+	NAME(ib_destroy_cq),
+	NAME(ib_destroy_qp),
+	NAME(ib_destroy_srq),
+	NAME(ib_dma_map_page),
+	NAME(ib_dma_map_sg),
+	NAME(ib_dma_map_single),
+	NAME(ib_dma_mapping_error),
+	NAME(ib_dma_pci_p2p_dma_supported),
+	NAME(ib_dma_sync_sg_for_cpu),
+	NAME(ib_dma_sync_sg_for_device),
+	NAME(ib_dma_sync_single_for_cpu),
+	NAME(ib_dma_sync_single_for_device),
+	NAME(ib_dma_unmap_page),
+	NAME(ib_dma_unmap_sg),
+	NAME(ib_dma_unmap_single),
+	NAME(ib_drain_qp),
+	NAME(ib_drain_rq),
+	NAME(ib_drain_sq),
+	NAME(ib_event_msg),
+	NAME(ib_free_cq),
+	NAME(ib_get_client_data),
+	NAME(ib_inc_rkey),
+	NAME(ib_map_mr_sg),
+	NAME(ib_map_mr_sg_pi),
+	NAME(ib_map_mr_sg_zbva),
+	NAME(ib_mr_pool_destroy),
+	NAME(ib_mr_pool_get),
+	NAME(ib_mr_pool_init),
+	NAME(ib_mr_pool_put),
+	NAME(ib_poll_cq),
+	NAME(ib_post_recv),
+	NAME(ib_post_send),
+	NAME(ib_post_srq_recv),
+	NAME(ib_process_cq_direct),
+	NAME(ib_query_qp),
+	NAME(ib_reg_user_mr),
+	NAME(ib_register_client),
+	NAME(ib_register_event_handler),
+	NAME(ib_req_notify_cq),
+	NAME(ib_set_client_data),
+	NAME(ib_unregister_client),
+	NAME(ib_unregister_event_handler),
+	NAME(ib_update_fast_reg_key),
+	NAME(ib_wc_status_msg),
+	NAME(rdma_accept),
+	NAME(rdma_bind_addr),
+	NAME(rdma_connect),
+	NAME(rdma_connect_locked),
+	NAME(rdma_consumer_reject_data),
+	NAME(rdma_create_id),
+	NAME(rdma_create_qp),
+	NAME(rdma_destroy_id),
+	NAME(rdma_destroy_qp),
+	NAME(rdma_disconnect),
+	NAME(rdma_event_msg),
+	NAME(rdma_ib_or_roce),
+	NAME(rdma_listen),
+	NAME(rdma_lock_handler),
+	NAME(rdma_notify),
+	NAME(rdma_protocol_iwarp),
+	NAME(rdma_read_gids),
+	NAME(rdma_reject),
+	NAME(rdma_reject_msg),
+	NAME(rdma_resolve_addr),
+	NAME(rdma_resolve_route),
+	NAME(rdma_rw_ctx_destroy),
+	NAME(rdma_rw_ctx_destroy_signature),
+	NAME(rdma_rw_ctx_init),
+	NAME(rdma_rw_ctx_post),
+	NAME(rdma_rw_ctx_signature_init),
+	NAME(rdma_rw_ctx_wrs),
+	NAME(rdma_rw_max_send_wr),
+	NAME(rdma_rw_mr_factor),
+	NAME(rdma_set_afonly),
+	NAME(rdma_set_min_rnr_timer),
+	NAME(rdma_set_service_type),
+	NAME(rdma_unlock_handler),
+};
+
+static void names__are_all_there(void **state)
+{
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		assert_non_null(names[i].function);
+}
+
+static void msg__has_a_text_for_every_number(void **state)
+{
+	for (int i = -1; i < 64; i++) {
+		assert_non_null(ib_event_msg((enum ib_event_type)i));
+		assert_non_null(ib_wc_status_msg((enum ib_wc_status)i));
+		assert_non_null(rdma_event_msg((enum rdma_cm_event_type)i));
+		assert_non_null(rdma_reject_msg(NULL, i));
+	}
+	for (int i = 0; i <= IB_EVENT_GID_CHANGE; i++)
+		assert_string_not_equal(ib_event_msg((enum ib_event_type)i), "unknown");
+	for (int i = 0; i <= IB_WC_GENERAL_ERR; i++)
+		assert_string_not_equal(ib_wc_status_msg((enum ib_wc_status)i), "unknown");
+	for (int i = 0; i <= RDMA_CM_EVENT_TIMEWAIT_EXIT; i++)
+		assert_string_not_equal(rdma_event_msg((enum rdma_cm_event_type)i), "unknown");
+	assert_string_equal(ib_wc_status_msg((enum ib_wc_status)-1), "unknown");
+}
+
+static void refused__what_no_device_has(void **state)
+{
+	assert_int_equal(PTR_ERR(ib_alloc_mr_integrity(rig.pd, 1, 1)), -EOPNOTSUPP);
+	assert_int_equal(ib_check_mr_status(rig.mr, IB_MR_CHECK_SIG_STATUS, NULL), -EOPNOTSUPP);
+	assert_int_equal(ib_map_mr_sg_pi(rig.mr, NULL, 0, NULL, NULL, 0, NULL, 4096), -EOPNOTSUPP);
+	assert_int_equal(ib_map_mr_sg_zbva(rig.mr, NULL, 0, NULL, 4096), -EOPNOTSUPP);
+	assert_int_equal(PTR_ERR(ib_reg_user_mr(rig.pd, 0, 1, 0, 0)), -EOPNOTSUPP);
+	assert_int_equal(ib_advise_mr(rig.pd, 0, 0, NULL, 0), -EOPNOTSUPP);
+	assert_false(ib_dma_pci_p2p_dma_supported(rig.dev));
+	assert_false(rdma_protocol_iwarp(rig.dev, 1));
+	assert_true(rdma_ib_or_roce(rig.dev, 1));
+}
+
+static void objects__by_their_attributes(void **state)
+{
+	struct ib_cq_init_attr attr = { .cqe = 16 };
+	struct ib_srq_init_attr srq_attr = { .attr = { .max_wr = 8, .max_sge = 1 },
+					     .srq_type = IB_SRQT_BASIC };
+	struct ib_pd *pd = rig_ok(ib_alloc_pd(rig.dev, 0));
+	struct ib_cq *cq = rig_ok(ib_create_cq(rig.dev, NULL, NULL, &attr, &attr));
+	struct ib_srq *srq = rig_ok(ib_create_srq(pd, &srq_attr));
+	struct ib_qp_init_attr init = { .send_cq = cq,
+					.recv_cq = cq,
+					.srq = srq,
+					.qp_type = IB_QPT_RC,
+					.cap = { .max_send_wr = 4, .max_send_sge = 1 } }, back;
+	struct ib_qp *qp = rig_ok(ib_create_qp(pd, &init));
+	struct ib_qp_attr qp_attr;
+
+	assert_true(cq->cqe >= 16);
+	assert_ptr_equal(cq->cq_context, &attr);
+	assert_int_equal(ib_query_qp(qp, &qp_attr, IB_QP_CAP, &back), 0);
+	assert_true(back.cap.max_send_wr >= 4);
+	assert_int_equal(ib_query_qp(qp, &qp_attr, IB_QP_CAP, NULL), -EINVAL);
+	assert_int_equal(ib_destroy_qp(qp), 0);
+	ib_destroy_srq(srq);
+	ib_destroy_cq(cq);
+	ib_dealloc_pd(pd);
+	attr.flags = 1;
+	assert_int_equal(PTR_ERR(ib_create_cq(rig.dev, NULL, NULL, NULL, &attr)), -EOPNOTSUPP);
+	attr = (struct ib_cq_init_attr){ .cqe = 1, .comp_vector = 0x80000000 };
+	assert_int_equal(PTR_ERR(ib_create_cq(rig.dev, NULL, NULL, NULL, &attr)), -EINVAL);
+	assert_int_equal(PTR_ERR(ib_create_cq(rig.dev, NULL, NULL, NULL, NULL)), -EINVAL);
+	assert_int_equal(PTR_ERR(ib_create_srq(NULL, &srq_attr)), -EINVAL);
+}
+
+/* ---- the handler's lock, options ------------------------------------------------------------- */
+
+static int refuse(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+		rdma_reject(id, "no", 3, IB_CM_REJ_CONSUMER_DEFINED);
+		return -1;
+	}
+	return 0;
+}
+
+static struct {
+	char data[8];
+	int resolved, routed, rejected;
+} refused;
+
+static int on_refusal(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	const void *data;
+	u8 length;
+
+	if (event->event == RDMA_CM_EVENT_ADDR_RESOLVED)
+		count_add(&refused.resolved);
+	if (event->event == RDMA_CM_EVENT_ROUTE_RESOLVED)
+		count_add(&refused.routed);
+	if (event->event != RDMA_CM_EVENT_REJECTED)
+		return 0;
+	data = rdma_consumer_reject_data(id, event, &length);
+	if (data && length >= 3)
+		memcpy(refused.data, data, 3);
+	count_add(&refused.rejected);
+	return 0;
+}
+
+/* The handler is not called while the lock is held, and the peer's reason is told after it. */
+static void lock_handler__keeps_the_event_back(void **state)
+{
+	struct sockaddr_in to = own_address();
+	struct rdma_conn_param param = { .retry_count = 7, .qp_num = 0x123 };
+	struct rdma_cm_id *id, *listener;
+
+	listener = rig_ok(rdma_create_id(NULL, refuse, NULL, RDMA_PS_TCP, IB_QPT_RC));
+	assert_int_equal(rdma_bind_addr(listener, (struct sockaddr *)&to), 0);
+	assert_int_equal(rdma_listen(listener, 4), 0);
+	to.sin_port = ((struct sockaddr_in *)&listener->route.addr.src_addr)->sin_port;
+	id = rig_ok(rdma_create_id(NULL, on_refusal, NULL, RDMA_PS_TCP, IB_QPT_RC));
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), 0);
+	assert_true(rig_await(&refused.resolved, 1));
+	assert_int_equal(rdma_resolve_route(id, 5000), 0);
+	assert_true(rig_await(&refused.routed, 1));
+	rdma_lock_handler(id);
+	assert_int_equal(rdma_connect_locked(id, &param), 0);
+	rig_sleep_ms(RIG_QUIET_MS);
+	assert_int_equal(count_get(&refused.rejected), 0);
+	rdma_unlock_handler(id);
+	assert_true(rig_await(&refused.rejected, 1));
+	assert_string_equal(refused.data, "no");
+	rdma_destroy_id(id);
+	rdma_destroy_id(listener);
+}
+
+static void set_min_rnr_timer__takes_five_bits(void **state)
+{
+	struct rdma_cm_id *id = rig_ok(rdma_create_id(NULL, refuse, NULL, RDMA_PS_TCP, IB_QPT_RC));
+	struct rdma_cm_id *ud = rig_ok(rdma_create_id(NULL, refuse, NULL, RDMA_PS_UDP, IB_QPT_UD));
+
+	assert_int_equal(rdma_set_min_rnr_timer(id, 31), 0);
+	assert_int_equal(rdma_set_min_rnr_timer(id, 32), -EINVAL);
+	assert_int_equal(rdma_set_min_rnr_timer(ud, 1), -EINVAL);
+	rdma_destroy_id(id);
+	rdma_destroy_id(ud);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -314,6 +563,12 @@ int main(void)
 		cmocka_unit_test(ping__polled_by_the_caller),
 		cmocka_unit_test(register_client__gives_the_data_back),
 		cmocka_unit_test(register_client__spares_who_refuses),
+		cmocka_unit_test(names__are_all_there),
+		cmocka_unit_test(msg__has_a_text_for_every_number),
+		cmocka_unit_test(refused__what_no_device_has),
+		cmocka_unit_test(objects__by_their_attributes),
+		cmocka_unit_test(lock_handler__keeps_the_event_back),
+		cmocka_unit_test(set_min_rnr_timer__takes_five_bits),
 		cmocka_unit_test(attrs__say_what_the_device_can),
 	};
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """docs/contract.md and the suite say the same: every test that is named exists in a file of the name it gives, every test of
-the suite is named, and each program runs over the drivers that the table tells. And every test that docs/verification.md
+the suite is named, each program runs over the drivers that the table tells, and docs/linux-6.1.md lists the
+names that linux61_test.c links. And every test that docs/verification.md
 names exists."""
 import pathlib
 import re
@@ -36,6 +37,10 @@ built = {f"{name}_test": variants.split() for name, variants in
          re.findall(r"^ *contract_test\((\w+) (?:\d+|\$\{\w+\}) ([\w -]+)\)", (root / "test/contract/CMakeLists.txt").read_text(), re.M)}
 if told != built:
     wrong.append(f"docs/contract.md: programs run over {built}, not {told}")
+listed = re.findall(r"^\| `(\w+)` \| ", (root / "docs/linux-6.1.md").read_text().partition("## The list")[2], re.M)
+linked = re.findall(r"^\tNAME\((\w+)\)", (root / "test/contract/linux61_test.c").read_text(), re.M)
+if listed != linked:
+    wrong.append(f"docs/linux-6.1.md: lists other names than linux61_test.c: {sorted(set(listed) ^ set(linked))}")
 everywhere = set()
 for room in "src", "lib", "shim", "test", "tools":
     for path in root.glob(room + "/**/*_test.c"):

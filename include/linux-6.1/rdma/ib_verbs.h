@@ -18,7 +18,10 @@
 
 #define ib_alloc_pd ib_alloc_pd_linux61
 #define ib_client ib_client_linux61
+#define ib_cq_init_attr ib_cq_init_attr_linux61
+#define ib_create_cq ib_create_cq_linux61
 #define ib_create_qp ib_create_qp_linux61
+#define ib_create_srq ib_create_srq_linux61
 #define ib_dealloc_pd ib_dealloc_pd_linux61
 #define ib_destroy_qp ib_destroy_qp_linux61
 #define ib_device_attr ib_device_attrs
@@ -28,13 +31,16 @@
 #define ib_post_srq_recv ib_post_srq_recv_linux61
 #define ib_qp_cap ib_qp_cap_linux61
 #define ib_qp_init_attr ib_qp_init_attr_linux61
+#define ib_query_qp ib_query_qp_linux61
 #define ib_register_client ib_register_client_linux61
 #define ib_send_wr ib_send_wr_linux61
 #define ib_set_client_data ib_set_client_data_linux61
+#define ib_srq_init_attr ib_srq_init_attr_linux61
 #define ib_unregister_client ib_unregister_client_linux61
 #define rdma_create_id rdma_create_id_linux61
 #define rdma_create_qp rdma_create_qp_linux61
 #define rdma_destroy_qp rdma_destroy_qp_linux61
 #define rdma_resolve_addr rdma_resolve_addr_linux61
+#define rdma_resolve_route rdma_resolve_route_linux61
 
 #endif

@@ -70,6 +70,7 @@ struct cma_options {
 	u8 tos;
 	bool reuse, afonly;
 	u8 ack_timeout; /* 0x80 and the timeout; 0: not set */
+	u8 min_rnr_timer; /* likewise */
 } OWNED_BY(cma.lock or, of a copy, the caller);
 
 struct cma_id {

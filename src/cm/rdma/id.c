@@ -120,6 +120,23 @@ void cma_leave(struct cma_id *id)
 	lock_release(&cma.lock);
 }
 
+/* A turn in which no handler is called. */
+void rdma_lock_handler(struct rdma_cm_id *cm_id)
+{
+	struct cma_id *id = cma_id(cm_id);
+
+	lock_acquire(&cma.lock);
+	while (id->busy)
+		cond_wait(&id->idle, &cma.lock);
+	id->busy = true;
+	lock_release(&cma.lock);
+}
+
+void rdma_unlock_handler(struct rdma_cm_id *cm_id)
+{
+	cma_leave(cma_id(cm_id));
+}
+
 int cma_tell(struct cma_id *id, struct rdma_cm_event *event)
 {
 	return id->id.event_handler(&id->id, event);
@@ -243,6 +260,18 @@ int rdma_set_ack_timeout(struct rdma_cm_id *cm_id, u8 timeout)
 		return -EINVAL;
 	lock_acquire(&cma.lock);
 	id->options.ack_timeout = 0x80 | (timeout & 31);
+	lock_release(&cma.lock);
+	return 0;
+}
+
+int rdma_set_min_rnr_timer(struct rdma_cm_id *cm_id, u8 min_rnr_timer)
+{
+	struct cma_id *id = cma_id(cm_id);
+
+	if (cm_id->qp_type != IB_QPT_RC || min_rnr_timer > 31)
+		return -EINVAL;
+	lock_acquire(&cma.lock);
+	id->options.min_rnr_timer = 0x80 | min_rnr_timer;
 	lock_release(&cma.lock);
 	return 0;
 }

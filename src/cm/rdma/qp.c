@@ -49,15 +49,17 @@ static int cma_qp_attr_unconnected(struct cma_id *id, const struct cma_device *d
 static int cma_qp_attr_connected(struct cma_id *id, struct ib_cm_id *ib, struct ib_qp_attr *attr,
 				 int *mask)
 {
-	u8 ack_timeout = cma_options_of(id).ack_timeout;
+	struct cma_options options = cma_options_of(id);
 	int err = ib_cm_init_qp_attr(ib, attr, mask);
 
 	if (err < 0)
 		return err;
 	if (attr->qp_state == IB_QPS_RTR)
 		attr->rq_psn = id->seq_num;
-	if ((*mask & IB_QP_TIMEOUT) && ack_timeout != 0)
-		attr->timeout = ack_timeout & 0x7f;
+	if ((*mask & IB_QP_TIMEOUT) && options.ack_timeout != 0)
+		attr->timeout = options.ack_timeout & 0x7f;
+	if ((*mask & IB_QP_MIN_RNR_TIMER) && options.min_rnr_timer != 0)
+		attr->min_rnr_timer = options.min_rnr_timer & 0x7f;
 	return 0;
 }
 
