@@ -23,15 +23,16 @@ add_dependencies(stack anyverbs_ipoib)
 install(TARGETS anyverbs_kernel ARCHIVE DESTINATION ${AV_INSTALL_DOORS})
 add_dependencies(stack anyverbs_kernel)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/rdma ${CMAKE_SOURCE_DIR}/include/anyverbs ${CMAKE_SOURCE_DIR}/include/anyverbs-kernel
+        ${CMAKE_SOURCE_DIR}/include/linux-6.1
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
         # the system's own, which would be hidden, and in Debian belong to another package
         REGEX "/(ib_user_(mad|sa|verbs)|rdma_user_cm)\\.h$" EXCLUDE)
 
 file(RELATIVE_PATH AV_PC_TO_INCLUDE /${CMAKE_INSTALL_LIBDIR}/pkgconfig /${CMAKE_INSTALL_INCLUDEDIR})
-foreach(name anyverbs anyverbs-kernel)
+foreach(name anyverbs anyverbs-kernel anyverbs-linux-6.1)
   configure_file(${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in ${CMAKE_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
-install(FILES ${CMAKE_BINARY_DIR}/anyverbs.pc ${CMAKE_BINARY_DIR}/anyverbs-kernel.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 foreach(section 1 3 7 8)
   file(GLOB pages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/man/*.${section})
