@@ -298,6 +298,14 @@ AV_EXPORT void rdma_destroy_qp_linux61(struct rdma_cm_id *id);
 
 /* ---- pools of regions ------------------------------------------------------------------------ */
 
+/* A queue pair's own lists, apart from it, so that others are no larger. Code of Linux 6.1 reads
+ * them as fields of the queue pair: `rdma_mrs` is a macro for `pools->rdma_mrs` there, and so is
+ * the other. The head of what the midlayer has there. */
+struct ib_qp_pools {
+	struct list_head rdma_mrs; /* regions of ib_mr_pool_init */
+	struct list_head sig_mrs;  /* empty, for no device protects data by signatures */
+};
+
 /* Of enum ib_mr_type; ib_alloc_mr knows none of them. */
 enum {
 	IB_MR_TYPE_DM = 2,
@@ -307,7 +315,8 @@ enum {
 };
 
 /* Adds `nr` regions of ib_alloc_mr to a list, the queue pair's rdma_mrs or the consumer's own. 0;
- * -EOPNOTSUPP: IB_MR_TYPE_INTEGRITY; or as ib_alloc_mr, and the list is empty. */
+ * -EOPNOTSUPP: IB_MR_TYPE_INTEGRITY, a queue pair that was not created by ib_create_qp_linux61;
+ * or as ib_alloc_mr, and the list is empty. */
 AV_EXPORT int ib_mr_pool_init(struct ib_qp *qp, struct list_head *list, int nr,
 			      enum ib_mr_type type, u32 max_num_sg, u32 max_num_meta_sg);
 

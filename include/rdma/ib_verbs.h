@@ -20,6 +20,7 @@
 
 struct ib_device_core;
 struct ib_uverbs_ops;
+struct ib_qp_pools;
 struct ib_rwq_ind_table;
 struct ib_xrcd;
 struct ib_mad;
@@ -85,9 +86,7 @@ struct ib_qp {
 	struct ib_xrcd *xrcd; /* of an XRC target; only if the driver has ib_device_ops.open_xrcd */
 	/* by which it was created; only if the driver has ib_device_ops.create_wq */
 	struct ib_rwq_ind_table *rwq_ind_tbl;
-	struct list_head rdma_mrs; /* 6.1: regions of ib_mr_pool_init, of this queue pair alone */
-	struct list_head sig_mrs;  /* 6.1: empty, for no device protects data by signatures */
-	void *pools;		   /* 6.1: the midlayer's */
+	struct ib_qp_pools *pools; /* 6.1: of ib_create_qp_linux61; NULL: none */
 };
 
 struct ib_mr {

@@ -26,6 +26,7 @@ enum { POLLER_BATCH = 16 };
 
 /* What a queue pair has for its regions and transfers: ib_qp.pools. */
 struct consumer_pools {
+	struct ib_qp_pools lists OWNED_BY(consumer_pools.lock);
 	struct lock lock ONE_AT_A_TIME; /* the lists of regions, which are consumers' */
 	u32 max_write_sge FIXED;
 	u32 max_read_sge FIXED;
@@ -33,8 +34,13 @@ struct consumer_pools {
 	bool force FIXED;
 };
 
-/* The queue pair's, made at the first call; NULL: no memory. */
-struct consumer_pools *consumer_pools_of(struct ib_qp *qp);
+/* The queue pair's; NULL: it has none. */
+static inline struct consumer_pools *consumer_pools_of(const struct ib_qp *qp)
+{
+	return (struct consumer_pools *)qp->pools;
+}
+/* Gives a new queue pair its pools, empty. 0 or -ENOMEM. */
+int consumer_pools_add(struct ib_qp *qp);
 /* Ends the regions of the queue pair's own lists. May block. */
 void consumer_pools_empty(struct ib_qp *qp);
 

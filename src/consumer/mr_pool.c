@@ -6,22 +6,27 @@
 
 #include "consumer/consumer_priv.h"
 
-struct consumer_pools *consumer_pools_of(struct ib_qp *qp)
+int consumer_pools_add(struct ib_qp *qp)
 {
-	if (qp->pools == NULL)
-		qp->pools = calloc(1, sizeof(struct consumer_pools));
-	return qp->pools;
+	struct consumer_pools *pools = calloc(1, sizeof(*pools));
+
+	if (pools == NULL)
+		return -ENOMEM;
+	list_init(&pools->lists.rdma_mrs);
+	list_init(&pools->lists.sig_mrs);
+	qp->pools = &pools->lists;
+	return 0;
 }
 
 void consumer_pools_empty(struct ib_qp *qp)
 {
-	ib_mr_pool_destroy(qp, &qp->rdma_mrs);
-	ib_mr_pool_destroy(qp, &qp->sig_mrs);
+	ib_mr_pool_destroy(qp, &qp->pools->rdma_mrs);
+	ib_mr_pool_destroy(qp, &qp->pools->sig_mrs);
 }
 
 struct ib_mr *ib_mr_pool_get(struct ib_qp *qp, struct list_head *list)
 {
-	struct consumer_pools *pools = qp->pools;
+	struct consumer_pools *pools = consumer_pools_of(qp);
 	struct ib_mr *mr = NULL;
 
 	if (pools == NULL)
@@ -38,7 +43,7 @@ struct ib_mr *ib_mr_pool_get(struct ib_qp *qp, struct list_head *list)
 /* To the end: a key that has just been invalidated is used again last. */
 void ib_mr_pool_put(struct ib_qp *qp, struct list_head *list, struct ib_mr *mr)
 {
-	struct consumer_pools *pools = qp->pools;
+	struct consumer_pools *pools = consumer_pools_of(qp);
 
 	lock_acquire(&pools->lock);
 	list_push_back(list, &mr->qp_entry);
@@ -50,10 +55,9 @@ int ib_mr_pool_init(struct ib_qp *qp, struct list_head *list, int nr, enum ib_mr
 {
 	if (qp == NULL || list == NULL)
 		return -EINVAL;
-	if (!core_serves_linux61(qp->device) || (u32)type == IB_MR_TYPE_INTEGRITY)
+	if (!core_serves_linux61(qp->device) || qp->pools == NULL ||
+	    (u32)type == IB_MR_TYPE_INTEGRITY)
 		return -EOPNOTSUPP;
-	if (consumer_pools_of(qp) == NULL)
-		return -ENOMEM;
 	for (int i = 0; i < nr; i++) {
 		struct ib_mr *mr = ib_alloc_mr(qp->pd, type, max_num_sg);
 

@@ -89,7 +89,7 @@ int ib_destroy_qp_linux61(struct ib_qp *qp)
 		return -EINVAL;
 	if (__atomic_load_n(&qp->usecnt, __ATOMIC_ACQUIRE) != 0)
 		return -EBUSY;
-	pools = core_serves_linux61(qp->device) ? qp->pools : NULL;
+	pools = core_serves_linux61(qp->device) ? consumer_pools_of(qp) : NULL;
 	if (pools != NULL)
 		consumer_pools_empty(qp);
 	err = ib_destroy_qp(qp);
@@ -144,7 +144,7 @@ void rdma_destroy_qp_linux61(struct rdma_cm_id *id)
 
 	if (id == NULL || id->qp == NULL)
 		return;
-	pools = core_serves_linux61(id->qp->device) ? id->qp->pools : NULL;
+	pools = core_serves_linux61(id->qp->device) ? consumer_pools_of(id->qp) : NULL;
 	if (pools != NULL)
 		consumer_pools_empty(id->qp);
 	rdma_destroy_qp(id);

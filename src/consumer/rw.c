@@ -66,18 +66,19 @@ u32 rw_add_requests(const struct ib_device *device, u32 max_send_wr, u32 ctxs)
 int rw_prepare(struct ib_qp *qp, u32 max_send_sge, u32 ctxs)
 {
 	const struct ib_device *device = qp->device;
-	struct consumer_pools *pools = consumer_pools_of(qp);
 	u32 most = (u32)device->attrs.max_sge_rd;
+	int err = consumer_pools_add(qp);
+	struct consumer_pools *pools = consumer_pools_of(qp);
 
-	if (pools == NULL)
-		return -ENOMEM;
+	if (err != 0)
+		return err;
 	pools->max_write_sge = max_send_sge;
 	pools->max_read_sge = most > 0 ? MIN(max_send_sge, most) : max_send_sge;
 	pools->force = __atomic_load_n(&rw_forced, __ATOMIC_RELAXED);
 	if (ctxs == 0 || !rw_may_register(device))
 		return 0;
-	return ib_mr_pool_init(qp, &qp->rdma_mrs, (int)MIN(ctxs, (u32)INT_MAX), IB_MR_TYPE_MEM_REG,
-			       rw_pages(device), 0);
+	return ib_mr_pool_init(qp, &qp->pools->rdma_mrs, (int)MIN(ctxs, (u32)INT_MAX),
+			       IB_MR_TYPE_MEM_REG, rw_pages(device), 0);
 }
 
 /* ---- without registration -------------------------------------------------------------------- */
@@ -111,7 +112,14 @@ static u32 rw_fill(struct rw_rest *rest, struct ib_rdma_wr *wr, struct ib_sge *s
 
 static int rw_init_single(struct rdma_rw_ctx *ctx, const struct ib_qp *qp, struct rw_rest *rest)
 {
-	rw_fill(rest, &ctx->single.wr, &ctx->single.sge, 1, qp->pd->local_dma_lkey);
+	ctx->single.sge = (struct ib_sge){ .addr = sg_dma_address(rest->sg) + rest->offset,
+					   .length = sg_dma_len(rest->sg) - rest->offset,
+					   .lkey = qp->pd->local_dma_lkey };
+	ctx->single.wr = (struct ib_rdma_wr){ .wr = { .sg_list = &ctx->single.sge,
+						      .num_sge = 1,
+						      .opcode = rest->opcode },
+					      .remote_addr = rest->remote_addr,
+					      .rkey = rest->rkey };
 	ctx->type = RW_SINGLE;
 	ctx->nr_ops = 1;
 	return 1;
@@ -119,7 +127,7 @@ static int rw_init_single(struct rdma_rw_ctx *ctx, const struct ib_qp *qp, struc
 
 static int rw_init_several(struct rdma_rw_ctx *ctx, const struct ib_qp *qp, struct rw_rest *rest)
 {
-	const struct consumer_pools *pools = qp->pools;
+	const struct consumer_pools *pools = consumer_pools_of(qp);
 	u32 most = rest->opcode == IB_WR_RDMA_READ ? pools->max_read_sge : pools->max_write_sge;
 	u32 ops = most > 0 ? (rest->count + most - 1) / most : 0;
 	struct ib_sge *sges;
@@ -149,7 +157,7 @@ static void rw_free_parts(struct rdma_rw_ctx *ctx, struct ib_qp *qp)
 	while ((part = ctx->parts) != NULL) {
 		ctx->parts = part->next;
 		if (part->mr != NULL)
-			ib_mr_pool_put(qp, &qp->rdma_mrs, part->mr);
+			ib_mr_pool_put(qp, &qp->pools->rdma_mrs, part->mr);
 		free(part);
 	}
 }
@@ -176,7 +184,7 @@ static int rw_map(struct rdma_rw_part *part, struct rw_rest *rest)
 static int rw_add_part(struct rdma_rw_ctx *ctx, struct ib_qp *qp, struct rdma_rw_part *part,
 		       struct rw_rest *rest)
 {
-	struct ib_mr *mr = part->mr = ib_mr_pool_get(qp, &qp->rdma_mrs);
+	struct ib_mr *mr = part->mr = ib_mr_pool_get(qp, &qp->pools->rdma_mrs);
 	int err = mr != NULL ? rw_map(part, rest) : -EAGAIN;
 
 	if (err != 0)
@@ -250,7 +258,7 @@ static void rw_skip(struct rw_rest *rest)
 
 static bool rw_wants_regions(const struct ib_qp *qp, const struct rw_rest *rest)
 {
-	const struct consumer_pools *pools = qp->pools;
+	const struct consumer_pools *pools = consumer_pools_of(qp);
 	u32 most = qp->device->attrs.max_sgl_rd;
 
 	return pools->force || (most > 0 && rest->opcode == IB_WR_RDMA_READ && rest->count > most);
@@ -276,7 +284,7 @@ int rdma_rw_ctx_init(struct rdma_rw_ctx *ctx, struct ib_qp *qp, u32 port_num,
 	if (rw_wants_regions(qp, &rest)) {
 		int made = rw_init_registered(ctx, qp, rest);
 
-		if (made != -EAGAIN || ((struct consumer_pools *)qp->pools)->force)
+		if (made != -EAGAIN || consumer_pools_of(qp)->force)
 			return made;
 	}
 	return rest.count > 1 ? rw_init_several(ctx, qp, &rest) : rw_init_single(ctx, qp, &rest);

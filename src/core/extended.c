@@ -112,11 +112,8 @@ bool core_serves_linux61(const struct ib_device *device)
 
 void extended_qp_clear(struct ib_qp *qp)
 {
-	if (!core_serves_linux61(qp->device))
-		return;
-	list_init(&qp->rdma_mrs);
-	list_init(&qp->sig_mrs);
-	qp->pools = NULL;
+	if (core_serves_linux61(qp->device))
+		qp->pools = NULL;
 }
 
 /* ---- what a device can do -------------------------------------------------------------------- */

@@ -149,7 +149,7 @@ static int move_all(void)
 static void rw__moves_lists_of_every_shape(void **state)
 {
 	open_with(false, CTXS);
-	assert_true(t.qp->rdma_mrs.next == &t.qp->rdma_mrs);
+	assert_ptr_equal(t.qp->pools->rdma_mrs.next, &t.qp->pools->rdma_mrs);
 	move_all();
 	close_all();
 }
@@ -316,7 +316,8 @@ static void mr_pool__gives_each_region_once(void **state)
 	ib_mr_pool_destroy(t.qp, &own);
 	assert_null(ib_mr_pool_get(t.qp, &own));
 	/* The queue pair's own list goes with it. */
-	assert_int_equal(ib_mr_pool_init(t.qp, &t.qp->rdma_mrs, 4, IB_MR_TYPE_MEM_REG, 16, 0), 0);
+	assert_int_equal(
+		ib_mr_pool_init(t.qp, &t.qp->pools->rdma_mrs, 4, IB_MR_TYPE_MEM_REG, 16, 0), 0);
 	close_all();
 }
 

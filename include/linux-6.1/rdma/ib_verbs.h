@@ -43,4 +43,8 @@
 #define rdma_resolve_addr rdma_resolve_addr_linux61
 #define rdma_resolve_route rdma_resolve_route_linux61
 
+/* Fields of struct ib_qp that lie in its pools. */
+#define rdma_mrs pools->rdma_mrs
+#define sig_mrs pools->sig_mrs
+
 #endif
