@@ -724,18 +724,18 @@ static void reg_mr__begins_with_an_invalidate(void **state)
 	struct ib_mr *mr = fast_region();
 
 	for (u32 i = 0; i < 3; i++) {
-		struct ib_reg_wr reg = { .wr = { .opcode = IB_WR_REG_MR,
-						 .send_flags = IB_SEND_SIGNALED },
-					 .mr = mr,
-					 .access = BOTH | IB_ACCESS_LOCAL_WRITE };
-		struct ib_send_wr inv = { .next = &reg.wr,
+		struct ib_send_wr reg = { .opcode = IB_WR_REG_MR,
+					  .send_flags = IB_SEND_SIGNALED,
+					  .wr.reg = { .mr = mr,
+						      .access = BOTH | IB_ACCESS_LOCAL_WRITE } };
+		struct ib_send_wr inv = { .next = &reg,
 					  .opcode = IB_WR_LOCAL_INV,
 					  .send_flags = IB_SEND_SIGNALED,
 					  .ex.invalidate_rkey = mr->rkey };
 
 		fast_map(mr, 8192, 64);
 		ib_update_fast_reg_key(mr, (u8)(mr->rkey + 1));
-		reg.key = mr->rkey;
+		reg.wr.reg.key = mr->rkey;
 		rig_send(l.b, &inv);
 		rig_drain(l.bscq, 2);
 		write_ok(0, at(8192), mr->rkey, 64);
