@@ -71,14 +71,14 @@ enum ib_poll_context {
 };
 
 /* Creates a CQ for at least nr_cqe completions that hands each of them to the `done` of its
- * wr_cqe; cq->cq_context is `private`. One turn takes at most 256 completions (SOFTIRQ) or 65536
+ * wr_cqe. One turn takes at most 256 completions (SOFTIRQ) or 65536
  * (WORKQUEUE), then others have theirs. ERR_PTR: -EINVAL (nr_cqe, comp_vector as in ib_create_cq;
  * poll_ctx), -EAGAIN (no thread), -ENOMEM, -EOPNOTSUPP. */
-AV_EXPORT struct ib_cq *ib_alloc_cq(struct ib_device *device, void *private, int nr_cqe,
+AV_EXPORT struct ib_cq *ib_alloc_cq(struct ib_device *device, void *cq_context, int nr_cqe,
 				    int comp_vector, enum ib_poll_context poll_ctx);
 
 /* ib_alloc_cq on a vector of the midlayer's choice, each in turn. */
-AV_EXPORT struct ib_cq *ib_alloc_cq_any(struct ib_device *device, void *private, int nr_cqe,
+AV_EXPORT struct ib_cq *ib_alloc_cq_any(struct ib_device *device, void *cq_context, int nr_cqe,
 					enum ib_poll_context poll_ctx);
 
 /* Frees a CQ of ib_alloc_cq. When it returns no `done` of the CQ runs, nor will; not from such a
@@ -437,7 +437,7 @@ static inline int rdma_resolve_route_linux61(struct rdma_cm_id *id, unsigned lon
 /* Either may be NULL. All 0: the id is bound to no device. */
 static inline void rdma_read_gids(struct rdma_cm_id *id, union ib_gid *sgid, union ib_gid *dgid)
 {
-	static const union ib_gid none;
+	static const union ib_gid none = { { 0 } };
 
 	if (sgid)
 		*sgid = id->device ? id->route.addr.sgid : none;
