@@ -451,21 +451,10 @@ int cq_pop(struct cq *cq, int n, struct ibv_wc *wc)
 	return cq_pop_held(cq, n, wc);
 }
 
-int cq_pop_cqe(struct cq *cq, int n, struct cqe *out)
+int cq_pop_each(struct cq *cq, int n, cq_taker *take, void *arg)
 {
-	if (n <= 0 || cq_looks_empty(cq))
-		return 0;
-	lock_acquire(&cq->poll_lock);
-	n = cq_available(cq, n);
-	for (int i = 0; i < n; i++)
-		out[i] = cq->ring[(cq->tail + (u32)i) & cq->mask];
-	cq_tail_move(cq, n);
-	lock_release(&cq->poll_lock);
-	return n;
-}
+	static const struct cqe_side none;
 
-int cq_pop_whole(struct cq *cq, int n, struct cqe *out, struct cqe_side *sides)
-{
 	if (n <= 0 || cq_looks_empty(cq))
 		return 0;
 	lock_acquire(&cq->poll_lock);
@@ -473,12 +462,31 @@ int cq_pop_whole(struct cq *cq, int n, struct cqe *out, struct cqe_side *sides)
 	for (int i = 0; i < n; i++) {
 		u32 place = (cq->tail + (u32)i) & cq->mask;
 
-		out[i] = cq->ring[place];
-		sides[i] = cq->keeps_sides ? cq->sides[place] : (struct cqe_side){ 0 };
+		take(&cq->ring[place], cq->keeps_sides ? &cq->sides[place] : &none, i, arg);
 	}
 	cq_tail_move(cq, n);
 	lock_release(&cq->poll_lock);
 	return n;
+}
+
+/* Where cq_pop_whole puts what it takes. */
+struct cq_copies {
+	struct cqe *out;
+	struct cqe_side *sides;
+} OWNED_BY(the caller);
+
+static void cq_copy_one(const struct cqe *e, const struct cqe_side *side, int i, void *arg)
+{
+	struct cq_copies *c = arg;
+
+	c->out[i] = *e;
+	if (c->sides != NULL)
+		c->sides[i] = *side;
+}
+
+int cq_pop_whole(struct cq *cq, int n, struct cqe *out, struct cqe_side *sides)
+{
+	return cq_pop_each(cq, n, cq_copy_one, &(struct cq_copies){ .out = out, .sides = sides });
 }
 
 int cq_peek(struct cq *cq, int limit)

@@ -165,9 +165,12 @@ static inline struct ibv_wc *cq_hand(struct cq *cq);
 /* Takes up to n; returns how many, never an error: an overflowed CQ still returns its
  * completions. */
 int cq_pop(struct cq *cq, int n, struct ibv_wc *wc);
-/* The same with the driver's QP and the time stamp (the ib_* side). */
-int cq_pop_cqe(struct cq *cq, int n, struct cqe *out);
-/* The same with side data: sides[i] belongs to out[i]; zero if the CQ keeps none. */
+/* The same with the driver's QP, the time stamp and side data (zero if the CQ keeps none): `take`
+ * gets the i-th completion with poll_lock held, so that its QP stays meanwhile: cq_forget, before a
+ * QP is freed, takes that lock. */
+typedef void cq_taker(const struct cqe *e, const struct cqe_side *side, int i, void *arg);
+int cq_pop_each(struct cq *cq, int n, cq_taker *take, void *arg);
+/* The same by copies: sides[i] belongs to out[i]; `sides` NULL: without. */
 int cq_pop_whole(struct cq *cq, int n, struct cqe *out, struct cqe_side *sides);
 /* Returns how many wait, counted up to `limit`. */
 int cq_peek(struct cq *cq, int limit);

@@ -488,7 +488,7 @@ void judge_poll(struct proc *p, struct scq *cq, int max)
 	struct cqe e[16];
 
 	while (max > 0) {
-		int n = cq_pop_cqe(&cq->cq, MIN(max, (int)ARRAY_LEN(e)), e);
+		int n = cq_pop_whole(&cq->cq, MIN(max, (int)ARRAY_LEN(e)), e, NULL);
 
 		for (int i = 0; i < n; i++)
 			judge_one(cq, &e[i]);

@@ -210,50 +210,58 @@ static void soft_cq_convert(const struct cqe *e, struct ib_wc *wc)
 		wc->port_num = __atomic_load_n(&qp->port, __ATOMIC_RELAXED);
 }
 
-/* Takes one entry with the fields that the CQ was created for. False: none. It bypasses cq_hand,
- * whose completions have no side data. */
-static bool soft_cq_take_whole(struct soft_cq *cq, struct cqe *e, struct ib_wc_side *out)
-{
-	struct cqe_side side;
+/* Where a poll puts what it takes: of each pair of arrays one may be missing. */
+struct soft_poll {
+	u32 flags; /* what the CQ was created for */
+	struct ibv_wc *user_wc;
+	struct ib_wc *wc;
+	struct ib_wc_side *side;
+} OWNED_BY(the caller);
 
-	if (cq_pop_whole(&cq->q, 1, e, &side) == 0)
-		return false;
+static void soft_cq_side(const struct cqe *e, const struct cqe_side *side, u32 flags,
+			 struct ib_wc_side *out)
+{
 	*out = (struct ib_wc_side){ 0 };
-	if ((cq->flags & IB_CQ_FLAGS_TM_INFO) != 0) {
-		out->tm_tag = side.tag;
-		out->tm_priv = side.priv;
+	if ((flags & IB_CQ_FLAGS_TM_INFO) != 0) {
+		out->tm_tag = side->tag;
+		out->tm_priv = side->priv;
 	}
-	if ((cq->flags & IB_CQ_FLAGS_TIMESTAMP_COMPLETION) != 0)
+	if ((flags & IB_CQ_FLAGS_TIMESTAMP_COMPLETION) != 0)
 		out->timestamp = e->timestamp_ns;
-	if ((cq->flags & IB_CQ_FLAGS_WALLCLOCK) != 0)
-		out->wallclock_ns = side.wall_ns;
-	return true;
+	if ((flags & IB_CQ_FLAGS_WALLCLOCK) != 0)
+		out->wallclock_ns = side->wall_ns;
+}
+
+/* One entry, for cq_pop_each. That bypasses cq_hand, whose completions have no side data. */
+static void soft_cq_take(const struct cqe *e, const struct cqe_side *side, int i, void *arg)
+{
+	const struct soft_poll *p = arg;
+
+	if (p->wc != NULL)
+		soft_cq_convert(e, &p->wc[i]);
+	else
+		p->user_wc[i] = e->wc;
+	if (p->side != NULL)
+		soft_cq_side(e, side, p->flags, &p->side[i]);
+}
+
+static int soft_cq_take_each(struct soft_cq *cq, int n, struct soft_poll *p)
+{
+	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(cq->ib.device)))
+		progress_drive();
+	p->flags = cq->flags;
+	return soft_cq_answer(cq, cq_pop_each(&cq->q, n, soft_cq_take, p));
 }
 
 int soft_uverbs_poll_cq_ex(struct ib_cq *ib, int n, struct ibv_wc *wc, struct ib_wc_side *side)
 {
-	struct soft_cq *cq = SOFT_OF(cq, ib);
-	struct cqe e;
-	int got = 0;
-
-	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
-		progress_drive();
-	for (; got < n && soft_cq_take_whole(cq, &e, &side[got]); got++)
-		wc[got] = e.wc;
-	return soft_cq_answer(cq, got);
+	return soft_cq_take_each(SOFT_OF(cq, ib), n,
+				 &(struct soft_poll){ .user_wc = wc, .side = side });
 }
 
 int soft_poll_cq(struct ib_cq *ib, int n, struct ib_wc *wc, struct ib_wc_side *side)
 {
-	struct soft_cq *cq = SOFT_OF(cq, ib);
-	struct cqe e;
-	int got = 0;
-
-	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
-		progress_drive();
-	for (; got < n && soft_cq_take_whole(cq, &e, &side[got]); got++)
-		soft_cq_convert(&e, &wc[got]);
-	return soft_cq_answer(cq, got);
+	return soft_cq_take_each(SOFT_OF(cq, ib), n, &(struct soft_poll){ .wc = wc, .side = side });
 }
 
 int soft_query_clock(struct ib_device *ib, u64 *raw)
@@ -267,15 +275,7 @@ int soft_query_clock(struct ib_device *ib, u64 *raw)
 
 static int soft_cq_poll(struct ib_cq *ib, int n, struct ib_wc *wc)
 {
-	struct soft_cq *cq = SOFT_OF(cq, ib);
-	struct cqe e;
-	int got = 0;
-
-	if (cq_looks_empty(&cq->q) && soft_is_live(soft_dev(ib->device)))
-		progress_drive();
-	for (; got < n && cq_pop_cqe(&cq->q, 1, &e) == 1; got++)
-		soft_cq_convert(&e, &wc[got]);
-	return soft_cq_answer(cq, got);
+	return soft_cq_take_each(SOFT_OF(cq, ib), n, &(struct soft_poll){ .wc = wc });
 }
 
 void soft_uverbs_ack_cq_events(struct ib_cq *ib, u32 events)
