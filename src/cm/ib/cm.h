@@ -72,7 +72,7 @@ struct cm_device {
 } FIXED;
 
 /* Makes an instance whose callbacks, timers and handlers run on `queue`, which outlives it.
- * `seed`: where its communication IDs begin. NULL: no memory. */
+ * `seed`: where its communication and transaction IDs begin. NULL: no memory. */
 struct cm *cm_create(struct work_queue *queue, u32 seed);
 /* Frees it with all ids; no device may be left, and the queue runs nothing of it any more. */
 void cm_destroy(struct cm *cm);

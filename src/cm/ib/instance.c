@@ -95,6 +95,9 @@ struct cm *cm_create(struct work_queue *queue, u32 seed) NO_THREAD_SAFETY /* nob
 	work_init(&cm->alarm, queue, cm_alarm);
 	cm->next_number = seed;
 	cm->next_service = seed;
+	/* a later process in this place may come to the same numbers while peers still answer the
+	 * former one: a REP is told from its by the transaction */
+	cm->next_tid = seed;
 	for (int i = 0; i < CM_KEYS; i++)
 		err |= cm_table_init(&cm->tables[i]);
 	if (err != 0) {
