@@ -2,7 +2,8 @@
  * In: the program's calls    Out: connections that end, or go on as another process'
  * Runs: any thread    Locks: table.lock, epoll.lock, service.lock, one after the other
  *
- * A child of vfork runs in its parent's memory: what it closes is its own, not the table's.
+ * A child of vfork or clone, which libc itself makes, runs in its parent's memory: what it closes
+ * is its own, not the table's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -238,7 +239,7 @@ static void fork_withdraw(struct sock *s)
  *
  * QUIET() here and in fork(): the thread must not be cancelled inside, since close() and the calls
  * of the service are cancellation points and table_each holds references. fork() returns twice, so
- * the child's thread gets its cancellation back, too. */
+ * the child's thread gets the state of its cancellation back, too. */
 static void fork_begins(void)
 {
 	QUIET();

@@ -34,7 +34,8 @@ static int serve_will(struct request *r)
 	return 0;
 }
 
-/* The process is dead, or has called exec: else it would have kept its connection. */
+/* The process is dead, or has called exec, or this node has dropped its connection: then it comes
+ * back, and what it brings replaces this. */
 static void serve_release_wills(struct proc *p)
 {
 	if (p->will_fd >= 0)

@@ -34,9 +34,9 @@
 #define WILLS_LOOK_NS (2 * NS_PER_MS)
 
 enum {
-	WILLS_TRIES_DREQ = 7, /* to another host: the last one after six seconds */
+	WILLS_TRIES_DREQ = 7, /* to another host: the last one after five seconds */
 	WILLS_TRIES = 3,
-	WILLS_TRIES_REJ = 1, /* on this node nothing is lost, and the peer may ask anew */
+	WILLS_TRIES_REJ = 1, /* nothing is lost on this node; a second could meet a new request */
 	WILLS_PIECE = 64,    /* slots read at a time */
 	WILLS_QPN = 1,
 };
@@ -249,7 +249,7 @@ bool wills_take_fabric_answer(struct daemon *d, u32 port, const u8 *mad)
 
 enum wills_result { WILLS_SENT, WILLS_NO_ROOM, WILLS_NOBODY };
 
-/* To the process whose slot the peer's ID names. */
+/* To the process whose slot the peer's ID names, or to all, if a REJ names nobody. */
 static enum wills_result wills_send_local(struct daemon *d, const struct node_mad *m)
 {
 	u64 service_id, process;

@@ -240,8 +240,8 @@ struct sm {
 	u32 route_next; /* the switch that the computation has come to */
 	u32 *load; /* of SM_ROUTE: paths by each port of each switch */
 	bool sweeping; /* the phases are those of a sweep */
-	/* The master since the latest election: until a sweep without flaw it writes every table,
-	 * reads P_Keys, and asks ports to register again. */
+	/* It has become the master, or was handed a fabric: until a sweep without flaw it writes
+	 * every table, reads P_Keys, and asks ports to register again. */
 	bool fresh;
 	bool wanted; /* another sweep, soon */
 	u64 wanted_ns; /* not before */

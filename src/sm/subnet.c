@@ -113,7 +113,7 @@ int sm_subnet_way(const struct sm_subnet *s, u32 node, u8 port, u8 path[64])
 
 bool sm_subnet_index(struct sm_subnet *s)
 {
-	bool whole = true;
+	bool able = true;
 
 	s->lid_top = 0;
 	for (u32 i = 0; i < s->nodes; i++) {
@@ -124,10 +124,10 @@ bool sm_subnet_index(struct sm_subnet *s)
 				continue;
 			s->by_lid[n->port[k].lid] = sm_at(i, (u8)k) + 1;
 			s->lid_top = MAX(s->lid_top, n->port[k].lid);
-			whole = sm_map_put(&s->by_port, n->port[k].guid, sm_at(i, (u8)k)) && whole;
+			able = sm_map_put(&s->by_port, n->port[k].guid, sm_at(i, (u8)k)) && able;
 		}
 	}
-	return whole;
+	return able;
 }
 
 struct sm_port *sm_subnet_find_guid(const struct sm_subnet *s, u64 guid, u32 *at)

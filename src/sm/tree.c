@@ -152,16 +152,16 @@ static bool sm_tree_store(struct sm_node *n, u16 mlid, const u16 *mask)
 static bool sm_tree_compute(struct sm_subnet *s, u16 mlid, const struct sm_group *g)
 {
 	struct sm_tree t;
-	bool whole = sm_tree_new(&t, s);
+	bool able = sm_tree_new(&t, s);
 
-	for (u32 i = 0; whole && g != NULL && i < g->members; i++)
+	for (u32 i = 0; able && g != NULL && i < g->members; i++)
 		sm_tree_member(&t, &g->member[i]);
-	if (whole && t.root != SM_NONE)
+	if (able && t.root != SM_NONE)
 		sm_tree_span(&t);
-	for (u32 i = 0; whole && i < s->switches; i++)
-		whole = sm_tree_store(&s->node[s->sw[i]], mlid, t.mask[i]);
+	for (u32 i = 0; able && i < s->switches; i++)
+		able = sm_tree_store(&s->node[s->sw[i]], mlid, t.mask[i]);
 	sm_tree_free(&t);
-	return whole;
+	return able;
 }
 
 static void sm_trees_push_switch(struct sm *sm, u32 node)

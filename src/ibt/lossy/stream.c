@@ -280,7 +280,7 @@ static int stream_request(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->re
 
 	if (unlikely(qp->req.stream.probed) ||
 	    qp->req.reads_out >= MAX(qp->attr.max_rd_atomic, 1) || rate_holds(qp) ||
-	    !window_reserve(qp, window_cost(packets, n), 0))
+	    !window_reserve(qp, window_cost(packets, n), 0)) /* a piece is worth a quantum */
 		return PACKET_STALL;
 	pieces = packet_confirmed_pieces(qp, w, iov);
 	if (unlikely(pieces < 0))

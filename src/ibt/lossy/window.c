@@ -157,7 +157,8 @@ bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left)
 		granted = true;
 	} else if (room >= portion) {
 		/* More follows, of this message or of a request behind it: takes a whole
-		 * quantum, so that not each packet takes the window's lock. */
+		 * quantum, so that not each packet takes the window's lock. What is too much
+		 * goes back at the end of the pump (stream_pumped). */
 		if (left > cost || qp->req.next + 1 != qp->req.head)
 			portion = MIN(MAX(portion, (u32)WINDOW_QUANTUM), room);
 		w->in_flight += portion;

@@ -6,9 +6,9 @@
 
 /* What `packets` with `bytes` in all count: bytes, and a charge per packet. */
 u32 window_cost(u32 packets, u32 bytes);
-/* Takes room for `cost`, and for as much of the `left` of its message as one burst or turn.
- * False: the queue pair waits for its turn, and is run then. A probe always gets room,
- * uncounted. */
+/* Takes room for `cost`, and for as much of the `left` of its message, which includes this packet,
+ * as one burst or turn. False: the queue pair waits for its turn, and is run then. A probe always
+ * gets room, uncounted. */
 bool window_reserve(struct ibt_qp *qp, u32 cost, u32 left) REQUIRES(qp->req.sq_lock);
 /* Gives back all room but what is in flight. `acked` bytes have arrived: the limit may grow. */
 void window_settle(struct ibt_qp *qp, u32 acked) REQUIRES(qp->req.sq_lock);

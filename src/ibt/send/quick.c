@@ -1,5 +1,5 @@
 /* quick.c: the two posts, and the fast path of a small SEND: RC, one piece of memory, in sequence,
- * on a reliable path, with nothing else in flight. All other requests take the general path
+ * on a reliable path, with nothing left unsent before it. All other requests take the general path
  * (post.c, requester.c, responder.c, completer.c) from the beginning: a quick function that returns
  * false has changed no state.
  *
@@ -157,7 +157,8 @@ static inline struct ibv_send_wr *quick_send(struct ibt_qp *qp, struct ibv_send_
 		for (left = wr; taken != 0; taken--)
 			left = left->next;
 	}
-	ops->flush(qp->dest); /* also after 0: harmless, and rarer than a test would be cheap */
+	/* after 0, too: at worst a needless bell, and 0 is too rare to be worth a test each time */
+	ops->flush(qp->dest);
 	return left;
 }
 

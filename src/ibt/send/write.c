@@ -89,6 +89,7 @@ bool ibt_store(struct ibt_qp *qp, u32 rkey, u64 va, const void *from, u32 length
 		done = qp->dest->path->guarantees.reliable && !write_has_lost(qp);
 	else if (qp->state == IBV_QPS_RTS && !qp_port_is_down(qp) &&
 		 qp->dest->path->ops->writes != NULL && length - 1 < IBT_MAX_MESSAGE)
+		/* of shared memory: link_writes */
 		done = qp->dest->path->ops->writes(qp->dest, qp->qpn, qp->dest_qpn, &qp->grant, &w,
 						   1);
 	if (done != 0)
