@@ -36,7 +36,7 @@ struct ulp_device {
 	struct ib_qp *qp; /* connected to itself */
 	struct ib_event_handler events;
 	u64 out, in;
-	int received, failed; /* the completion handler's */
+	int sent, received, failed; /* the completion handler's */
 	sem_t done;
 };
 
@@ -73,9 +73,14 @@ static void ulp_completed(struct ulp_device *d, const struct ib_wc *wc)
 		sem_post(&d->done);
 		return;
 	}
-	if (!(wc->opcode & IB_WC_RECV))
+	if (wc->opcode & IB_WC_RECV)
+		d->received++;
+	else
+		d->sent++;
+	/* the SEND's buffer is the device's until its own completion */
+	if (d->received != d->sent)
 		return;
-	if (++d->received == MESSAGES)
+	if (d->received == MESSAGES)
 		sem_post(&d->done);
 	else if (ulp_send(d) != 0 && ++d->failed)
 		sem_post(&d->done);
