@@ -8,6 +8,7 @@
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/vmalloc.h>
 #include <malloc.h>
 #include <stdlib.h>
 
@@ -53,6 +54,16 @@ void kfree_sensitive(const void *memory)
 	if (memory)
 		explicit_bzero((void *)memory, malloc_usable_size((void *)memory));
 	free((void *)memory);
+}
+
+void *vmalloc(unsigned long size)
+{
+	return memory_aligned(PAGE_ALIGN(size), PAGE_SIZE, GFP_KERNEL);
+}
+
+void *vzalloc(unsigned long size)
+{
+	return memory_aligned(PAGE_ALIGN(size), PAGE_SIZE, GFP_KERNEL | __GFP_ZERO);
 }
 
 unsigned long __get_free_pages(gfp_t flags, unsigned int order)

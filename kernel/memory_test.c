@@ -105,9 +105,13 @@ static void pages__are_their_addresses(void **state)
 	assert_int_equal(PFN_UP(4097) + PFN_DOWN(4097), 3);
 	free_page((unsigned long)one);
 	__free_pages(page, 1);
-	memory = vzalloc(5000);
-	assert_true(memory[4999] == 0 && !is_vmalloc_addr(memory));
+	memory = vzalloc(3 * PAGE_SIZE - 8); /* three pages: malloc aligns powers of two */
+	assert_true(memory[3 * PAGE_SIZE - 9] == 0 && !is_vmalloc_addr(memory));
+	assert_ptr_equal(page_address(vmalloc_to_page(memory + PAGE_SIZE)), memory + PAGE_SIZE);
+	one = vmalloc(5 * PAGE_SIZE);
+	assert_true(PAGE_ALIGNED(memory) && PAGE_ALIGNED(one));
 	vfree(memory);
+	vfree(one);
 }
 
 static void sg__pieces(void **state)

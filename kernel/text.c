@@ -5,6 +5,7 @@
 #include <linux/kernel.h>
 #include <linux/parser.h>
 #include <linux/string.h>
+#include <linux/uaccess.h>
 #include <stdlib.h>
 
 int scnprintf(char *buffer, size_t size, const char *format, ...)
@@ -120,6 +121,22 @@ NUMBER(kstrtouint, unsigned int, unsigned long long, kstrtoull)
 NUMBER(kstrtoint, int, long long, kstrtoll)
 NUMBER(kstrtou16, u16, unsigned long long, kstrtoull)
 NUMBER(kstrtou8, u8, unsigned long long, kstrtoull)
+
+/* Longer than any number that fits. */
+enum { NUMBER_DIGITS = 32 };
+
+#define NUMBER_FROM_USER(name, type)                                                               \
+	int name##_from_user(const char __user *text, size_t size, unsigned int base,              \
+			     type *result)                                                         \
+	{                                                                                          \
+		char digits[NUMBER_DIGITS + 1] = "";                                               \
+		if (copy_from_user(digits, text, min_t(size_t, size, NUMBER_DIGITS)))              \
+			return -EFAULT;                                                            \
+		return name(digits, base, result);                                                 \
+	}
+
+NUMBER_FROM_USER(kstrtoint, int)
+NUMBER_FROM_USER(kstrtouint, unsigned int)
 
 int kstrtobool(const char *text, bool *result)
 {

@@ -303,6 +303,9 @@ static void kstrto__takes_one_number(void **state)
 	assert_int_equal(kstrtoint("12x", 10, &i), -EINVAL);
 	assert_int_equal(kstrtoint("", 10, &i), -EINVAL);
 	assert_int_equal(kstrtouint("-1", 10, &u), -EINVAL);
+	assert_int_equal(kstrtouint_from_user("77\n8", 3, 10, &u), 0); /* no 0 at its end */
+	assert_int_equal(kstrtoint_from_user("12x", 3, 10, &i), -EINVAL);
+	assert_true(u == 77 && i == -12);
 	assert_int_equal(kstrtouint("+0x10", 0, &u), 0);
 	assert_int_equal(u, 16);
 	assert_int_equal(kstrtoull("18446744073709551616", 10, &ull), -ERANGE);

@@ -4,6 +4,7 @@
 #ifndef ANYVERBS_LINUX_KSTRTOX_H
 #define ANYVERBS_LINUX_KSTRTOX_H
 
+#include <linux/compiler.h>
 #include <linux/types.h>
 #include <stdlib.h>
 
@@ -20,6 +21,12 @@ int kstrtouint(const char *text, unsigned int base, unsigned int *result);
 int kstrtoint(const char *text, unsigned int base, int *result);
 int kstrtou16(const char *text, unsigned int base, u16 *result);
 int kstrtou8(const char *text, unsigned int base, u8 *result);
+/* The same of `size` bytes that a program has written to a file of the module; -EFAULT does not
+ * happen here. */
+int kstrtoint_from_user(const char __user *text, size_t size, unsigned int base, int *result);
+int kstrtouint_from_user(const char __user *text, size_t size, unsigned int base,
+			 unsigned int *result);
+
 /* Takes y, Y, t, T, 1, on and n, N, f, F, 0, of. */
 int kstrtobool(const char *text, bool *result);
 

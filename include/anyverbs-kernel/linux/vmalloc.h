@@ -1,13 +1,14 @@
-/* vmalloc.h: large memory, from malloc as all. */
+/* vmalloc.h: large memory, which begins at a page's first byte. NULL: no memory. May sleep. */
 #ifndef ANYVERBS_LINUX_VMALLOC_H
 #define ANYVERBS_LINUX_VMALLOC_H
 
 #include <linux/mm.h>
 #include <linux/slab.h>
 
-#define vmalloc(size) kmalloc(PAGE_ALIGN(size), GFP_KERNEL)
-#define vzalloc(size) kzalloc(PAGE_ALIGN(size), GFP_KERNEL)
+void *vmalloc(unsigned long size);
+void *vzalloc(unsigned long size);
 #define vfree(memory) kfree(memory)
+#define vmalloc_to_page(address) virt_to_page(address)
 #define is_vmalloc_addr(address) ((void)(address), false)
 
 #endif
