@@ -144,7 +144,7 @@ AV_EXPORT struct ib_srq *ib_create_srq_linux61(struct ib_pd *pd,
 /* Takes the queue pair to ERR and returns when every completion of its send queue has been handed
  * to its `done`. The send CQ is of ib_alloc_cq, CQ and queue have room for one more, and nobody
  * posts meanwhile. A queue pair that cannot go to ERR, or that refuses the request, is left alone,
- * with a warning. */
+ * with a warning. A device that has gone flushes by itself; that is waited for. */
 AV_EXPORT void ib_drain_sq(struct ib_qp *qp);
 
 /* The same of the receive queue. With an SRQ nothing happens but the change to ERR: requests of an

@@ -5,6 +5,7 @@
  * In ERR a queue completes its requests in order, so the completion of the last request says that
  * all others have come. Both are of the same CQ, which hands them over one after the other.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "base/cond.h"
@@ -42,9 +43,11 @@ static void consumer_drain_wait(struct consumer_drain *d, struct ib_cq *cq)
 	}
 }
 
-static bool consumer_drain_is_over(int err, const struct ib_qp *qp)
+/* True: the last request is not to be waited for. A device that has gone takes none; it flushes
+ * those that it has. */
+static bool consumer_drain_is_over(int err, const struct ib_qp *qp, struct ib_cq *cq)
 {
-	if (err != 0)
+	if (err != 0 && (err != -EIO || !poller_finish(cq)))
 		log_warn("consumer", "queue pair %u is not drained: error %d", qp->qp_num, -err);
 	return err != 0;
 }
@@ -69,11 +72,11 @@ void ib_drain_sq(struct ib_qp *qp)
 				 .send_flags = IB_SEND_SIGNALED };
 
 	if (qp == NULL || qp->send_cq == NULL ||
-	    consumer_drain_is_over(consumer_drain_to_error(qp), qp))
+	    consumer_drain_is_over(consumer_drain_to_error(qp), qp, qp->send_cq))
 		return;
 	if (consumer_drain_is_datagram(qp) || qp->qp_type == IB_QPT_RAW_PACKET)
 		wr.opcode = IB_WR_SEND;
-	if (!consumer_drain_is_over(ib_post_send(qp, &wr, NULL), qp))
+	if (!consumer_drain_is_over(ib_post_send(qp, &wr, NULL), qp, qp->send_cq))
 		consumer_drain_wait(&d, qp->send_cq);
 }
 
@@ -83,9 +86,9 @@ void ib_drain_rq(struct ib_qp *qp)
 	struct ib_recv_wr wr = { .wr_cqe = &d.cqe };
 
 	if (qp == NULL || qp->recv_cq == NULL ||
-	    consumer_drain_is_over(consumer_drain_to_error(qp), qp) || qp->srq != NULL)
+	    consumer_drain_is_over(consumer_drain_to_error(qp), qp, qp->recv_cq) || qp->srq != NULL)
 		return;
-	if (!consumer_drain_is_over(ib_post_recv(qp, &wr, NULL), qp))
+	if (!consumer_drain_is_over(ib_post_recv(qp, &wr, NULL), qp, qp->recv_cq))
 		consumer_drain_wait(&d, qp->recv_cq);
 }
 

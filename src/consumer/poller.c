@@ -10,10 +10,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "consumer/consumer_priv.h"
 
 enum { POLLER_BATCH_DIRECT = 8, POLLER_BUDGET_VECTOR = 256, POLLER_BUDGET_WORKER = 65536 };
+enum { POLLER_FINISH_TRIES = 5000, POLLER_FINISH_NAP_NS = 1000000 };
 
 static void poller_hand(struct ib_cq *cq, struct ib_wc *wc, int count)
 {
@@ -22,16 +24,19 @@ static void poller_hand(struct ib_cq *cq, struct ib_wc *wc, int count)
 			wc[i].wr_cqe->done(cq, &wc[i]);
 }
 
-/* Returns how many were taken; budget -1: until none waits. */
-static int poller_take(struct ib_cq *cq, int budget, struct ib_wc *wc, int batch)
+/* Returns how many were taken; budget -1: until none waits. *over: the device has gone, and no
+ * completion comes any more. */
+static int poller_take(struct ib_cq *cq, int budget, struct ib_wc *wc, int batch, bool *over)
 {
 	int taken = 0, want, got;
 
 	do {
 		want = budget < 0 ? batch : MIN(batch, budget - taken);
 		got = ib_poll_cq(cq, want, wc);
-		if (got <= 0)
+		if (got <= 0) {
+			*over = got < 0;
 			break;
+		}
 		poller_hand(cq, wc, got);
 		taken += got;
 	} while (got == batch && taken != budget);
@@ -41,17 +46,22 @@ static int poller_take(struct ib_cq *cq, int budget, struct ib_wc *wc, int batch
 int ib_process_cq_direct(struct ib_cq *cq, int budget)
 {
 	struct ib_wc wc[POLLER_BATCH_DIRECT];
+	bool over;
 
-	return cq == NULL ? -EINVAL : poller_take(cq, budget, wc, POLLER_BATCH_DIRECT);
+	return cq == NULL ? -EINVAL : poller_take(cq, budget, wc, POLLER_BATCH_DIRECT, &over);
 }
 
 /* True: the turn is to come again. */
 static bool poller_turn(struct poller *p, int budget)
 {
+	bool over = false;
+
 	if (__atomic_load_n(&p->stopped, __ATOMIC_ACQUIRE))
 		return false;
-	if (poller_take(p->cq, budget, p->wc, POLLER_BATCH) >= budget)
+	if (poller_take(p->cq, budget, p->wc, POLLER_BATCH, &over) >= budget)
 		return true;
+	if (over)
+		__atomic_store_n(&p->over, true, __ATOMIC_RELAXED); /* read behind a flush */
 	return ib_req_notify_cq(p->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) > 0;
 }
 
@@ -164,6 +174,34 @@ static void poller_flush(struct poller *p)
 		vector_item_flush(&p->item);
 	else if (p->worker != NULL)
 		work_cancel_wait(&p->work);
+}
+
+/* One turn more, on its thread; true: it was the last. */
+static bool poller_turn_again(struct poller *p)
+{
+	poller_queue(p);
+	if (p->context == IB_POLL_SOFTIRQ)
+		vector_item_flush(&p->item);
+	else
+		work_queue_flush(&p->worker->queue);
+	return __atomic_load_n(&p->over, __ATOMIC_RELAXED);
+}
+
+bool poller_finish(struct ib_cq *cq)
+{
+	struct poller *p = poller_of(cq);
+	struct ib_wc wc[POLLER_BATCH_DIRECT];
+	bool over = false;
+
+	for (int tries = 0; !over && tries < POLLER_FINISH_TRIES; tries++) {
+		if (tries > 0)
+			clock_sleep_ns(POLLER_FINISH_NAP_NS);
+		if (p != NULL && p->context != IB_POLL_DIRECT)
+			over = poller_turn_again(p);
+		else
+			poller_take(cq, -1, wc, POLLER_BATCH_DIRECT, &over);
+	}
+	return over;
 }
 
 void ib_free_cq(struct ib_cq *cq)
