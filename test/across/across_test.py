@@ -219,6 +219,21 @@ class Tags(Wired):
         self.check({"loss": 0.05, "reorder": 0.02, "duplicate": 0.02, "corrupt": 0.01})
 
 
+class Modules(Wired):
+    """The block service of examples/, kernel code, on a wire that loses: what is written is read, and sessions end in the middle."""
+    def test_1_in_100(self):
+        def rows():
+            target, load = (os.path.join(BUILD, "examples", name) for name in ("block_target", "block_initiator"))
+            target = self.hosts.start(0, [target, "mib=8"])
+            for line, count, words in (("initiator 20\n", 1, ("length=65536", "depth=16")), ("initiator 2\n", 20, ("depth=32", "hasty=1"))):
+                said = self.hosts.start(1, [load, f"addr={self.hosts.addresses[0]}", "retry=30", *words]).communicate(line * count, timeout=200)[0]
+                self.assertEqual(said.count(line.replace("\n", " rounds\n").replace(" ", ": ", 1)), count, said)
+            said = target.communicate("target\n", timeout=60)[0]
+            self.assertRegex(said, r"(?m)^0 queues, \d+ commands$")
+            self.assertEqual(target.returncode, 0)
+        self.across({"loss": 0.01}, rows)
+
+
 class Plain(Wired):
     """A wire that does nothing: what is on it."""
     def check(self, *words):
