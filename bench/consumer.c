@@ -2,7 +2,7 @@
  * by ib_process_cq_direct beside ib_poll_cq, and a transfer of 4 KiB by rdma_rw_ctx_*, with and
  * without registration, beside a plain READ.
  *
- *   build/bench/consumer [ROUNDS]     a table of nanoseconds per operation, and ratios
+ *   build/bench/consumer [ROUNDS]     nanoseconds per operation, and ratios
  *
  * The ways take turns of BATCH operations; each way's figure is that of its best turn, so another
  * program on the machine disturbs all or none of them.
@@ -215,9 +215,8 @@ static double now_ns(void)
 
 int main(int argc, char **argv)
 {
-	static const char *const names[WAYS] = { "SEND, ib_poll_cq", "SEND, ib_process_cq_direct",
-						 "READ of 4 KiB", "rdma_rw, no registration",
-						 "rdma_rw, registration" };
+	static const char *const names[WAYS] = { "poll", "process_direct", "read", "rw",
+						 "rw_registered" };
 	static const int beside[WAYS] = { 0, 0, 2, 2, 2 };
 	double best[WAYS] = { 0 };
 	int rounds = argc > 1 ? atoi(argv[1]) : 20;
@@ -234,7 +233,7 @@ int main(int argc, char **argv)
 				best[way] = each;
 		}
 	for (int way = 0; way < WAYS; way++)
-		printf("%-28s %8.0f ns %6.2f\n", names[way], best[way],
+		printf("%s %.0f ns\n%s_ratio %.3f\n", names[way], best[way], names[way],
 		       best[way] / best[beside[way]]);
 	ib_drain_qp(b.qp);
 	ib_drain_qp(b.registers);

@@ -183,6 +183,12 @@ RSOCKETS = [
         FiPingpong("shm", 8, 20000), None),
     Fixed("rs_poll", "rsockets", "a wake-up, 1,000 in rpoll, in poll's", "x", 1.5, ("rpoll",), "rpoll_per_poll"),
 ]
+# The calls of Linux 6.1 over the verbs, in one process.
+CONSUMER = [
+    Fixed("cq_direct", "consumer", "ib_process_cq_direct, in ib_poll_cq's", "x", 1.1, ("consumer",), "process_direct_ratio"),
+    Fixed("rw", "consumer", "rdma_rw of 4 KiB, in READs", "x", 1.1, ("consumer",), "rw_ratio"),
+    Fixed("rw_registered", "consumer", "the same, registered", "x", 1.3, ("consumer",), "rw_registered_ratio"),
+]
 RXE = [Row(f"rxe_{_name}", "rxe", f"guest: {_tool} {_text}", _unit, Perftest(_tool, _size, _iters, where="guest"),
            Perftest(_tool, _size, _iters, where="rxe"), 1.0)
        for _name, _tool, _size, _text, _unit, _iters in (
@@ -195,8 +201,8 @@ RXE.append(Row("rxe_floor", "rxe", "guest: bare UDP 8 B, send_lat", LATENCY, Raw
 
 COUNTS = [Count(f"count_{_kind}", "instructions", _text, "instructions", None, _kind) for _kind, _text in counts.KINDS.items()]
 
-ROWS = SPINE + WIRE + PEERS + TAGS + SCALE + CONNECTIONS + RSOCKETS + COUNTS + RXE
-GROUPS = ("spine", "wire", "peers", "tags", "scale", "connections", "rsockets", "instructions", "rxe")
+ROWS = SPINE + WIRE + PEERS + TAGS + SCALE + CONNECTIONS + RSOCKETS + CONSUMER + COUNTS + RXE
+GROUPS = ("spine", "wire", "peers", "tags", "scale", "connections", "rsockets", "consumer", "instructions", "rxe")
 
 
 def worse_sign(row):
