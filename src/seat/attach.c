@@ -245,9 +245,10 @@ static int attach_paths(struct seat *s)
 	return 0;
 }
 
-/* Under Yama's ptrace_scope 1 a process reaches the memory of its descendants only, unless that
- * process lets others in. Yama cannot name the peers alone, so the user opts in. A kernel without
- * Yama answers EINVAL. A forked child lets in for itself, when it attaches. */
+/* Under Yama's ptrace_scope 1 a process reaches the address space of its descendants only, unless
+ * that process lets others in; memory files open without it. Yama cannot name the peers alone, so
+ * the user opts in. A kernel without Yama answers EINVAL. A forked child lets in for itself, when
+ * it attaches. */
 static void attach_let_in(void)
 {
 	if (env_is_on("ANYVERBS_PTRACER", false))

@@ -3,7 +3,8 @@
  *   docker      what Docker's default profile refuses a container without capabilities
  *   docker-old  also ptrace, process_vm_readv and process_vm_writev, as before Linux 4.8, and
  *               faccessat2, which it does not know
- *   yama        what kernel.yama.ptrace_scope=1 refuses: to look into processes of others
+ *   yama        what kernel.yama.ptrace_scope=1 refuses: to attach to processes that are no
+ *               descendants
  *   no-ipv6     a kernel without IPv6: no such socket
  * In:    a program            Out: its exit status
  * Runs:  main; for yama a supervisor, which lives until no process has the filter any more
@@ -11,9 +12,11 @@
  *
  * Docker's profile names what is allowed, and answers EPERM to all else. With few exceptions that
  * is every system call but those below and those newer than the profile. Yama judges by the process
- * that is looked at, which a filter cannot. So the supervisor is asked about every open, and it
- * refuses /proc/PID/mem unless that process has called prctl(PR_SET_PTRACER). The calls that Yama
- * judges beside that are refused altogether.
+ * that is looked at, which a filter cannot. So the supervisor is asked about every call that may
+ * attach, and it refuses those of another process unless that is a descendant or has called
+ * prctl(PR_SET_PTRACER): open of /proc/PID/mem (EACCES), ptrace, process_vm_* and pidfd_getfd
+ * (EPERM). Yama's scopes leave alone what only reads: the rest of /proc/PID, so that
+ * /proc/PID/fd/N opens as without it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -127,16 +130,15 @@ static const int docker[] = {
 
 static const int old[] = { SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
 			   SYS_faccessat2 };
-static const int yama[] = { SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
-			    SYS_pidfd_getfd };
+static const int yama[] = { SYS_ptrace,	     SYS_process_vm_readv, SYS_process_vm_writev,
+			    SYS_pidfd_getfd, SYS_openat,	   SYS_open };
 
 static bool compose(const char *name)
 {
 	begin();
 	if (strcmp(name, "yama") == 0) {
-		refuse(yama, sizeof(yama) / sizeof(yama[0]));
-		if_equal(SYS_openat, SECCOMP_RET_USER_NOTIF);
-		if_equal(SYS_open, SECCOMP_RET_USER_NOTIF);
+		for (size_t i = 0; i < sizeof(yama) / sizeof(yama[0]); i++)
+			if_equal((unsigned)yama[i], SECCOMP_RET_USER_NOTIF);
 		ask_about_ptracer();
 		answer(SECCOMP_RET_ALLOW);
 		return true;
@@ -162,21 +164,35 @@ static bool compose(const char *name)
 
 static int exempt[EXEMPT], exempt_count;
 
+/* The number behind `name` in a file of /proc, or `other`. */
+static int number_in(const char *path, const char *name, int other)
+{
+	char line[128];
+	size_t n = strlen(name);
+	FILE *f = fopen(path, "re");
+
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+		if (strncmp(line, name, n) == 0) {
+			other = atoi(line + n);
+			break;
+		}
+	if (f != NULL)
+		fclose(f);
+	return other;
+}
+
+static int number_of(int thread, const char *name, int other)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/status", thread);
+	return number_in(path, name, other);
+}
+
 /* The process of a thread. */
 static int process_of(int thread)
 {
-	char path[64], line[128];
-	int process = thread;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", thread);
-	f = fopen(path, "re");
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-		if (sscanf(line, "Tgid: %d", &process) == 1)
-			break;
-	if (f != NULL)
-		fclose(f);
-	return process;
+	return number_of(thread, "Tgid:", thread);
 }
 
 static bool is_exempt(int process)
@@ -203,16 +219,49 @@ static void read_text(int process, unsigned long at, char *out, size_t size)
 		close(fd);
 }
 
-/* Whether the process opens the memory of another one that lets nobody in. */
-static bool asks_for_memory(const struct seccomp_notif *n)
+/* The process whose memory an open() asks for; 0: it asks for something else. */
+static int memory_asked_for(const struct seccomp_notif *n)
 {
 	unsigned long at = n->data.nr == SYS_open ? n->data.args[0] : n->data.args[1];
 	int pid, end = 0;
 	char path[64];
 
 	read_text((int)n->pid, at, path, sizeof(path));
-	return sscanf(path, "/proc/%d/mem%n", &pid, &end) == 1 && end > 0 && path[end] == '\0' &&
-	       pid != process_of((int)n->pid) && !is_exempt(pid);
+	return sscanf(path, "/proc/%d/mem%n", &pid, &end) == 1 && end > 0 && path[end] == '\0' ? pid
+											       : 0;
+}
+
+/* The process that a call attaches to; 0: none. */
+static int target_of(const struct seccomp_notif *n)
+{
+	char path[64];
+
+	switch (n->data.nr) {
+	case SYS_open:
+	case SYS_openat:
+		return memory_asked_for(n);
+	case SYS_pidfd_getfd:
+		snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", (int)n->pid,
+			 (int)n->data.args[0]);
+		return number_in(path, "Pid:", 0);
+	case SYS_ptrace:
+		return (int)n->data.args[1];
+	default:
+		return (int)n->data.args[0];
+	}
+}
+
+static bool is_ancestor(int process, int of)
+{
+	while (of > 1 && of != process)
+		of = number_of(of, "PPid:", 0);
+	return of == process;
+}
+
+static bool may_attach(int process, int target)
+{
+	return target <= 0 || is_ancestor(process, process_of(target)) ||
+	       is_exempt(process_of(target));
 }
 
 static void judge(const struct seccomp_notif *n, struct seccomp_notif_resp *r)
@@ -223,10 +272,10 @@ static void judge(const struct seccomp_notif *n, struct seccomp_notif_resp *r)
 			exempt[exempt_count++] = process_of((int)n->pid);
 		return;
 	}
-	if (asks_for_memory(n))
-		r->error = -EACCES;
-	else
+	if (may_attach(process_of((int)n->pid), target_of(n)))
 		r->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+	else
+		r->error = n->data.nr == SYS_open || n->data.nr == SYS_openat ? -EACCES : -EPERM;
 }
 
 static void supervise(int listener)

@@ -13,6 +13,9 @@ import fault
 
 ONE_SIDED = ("write", "read", "atomic")
 EVERY = ("send", "big", "ud", "uc", "event") + ONE_SIDED
+# Yama's ptrace_scope 1, and what a process says of a peer that it may not attach to.
+YAMA = (fault.program(os.path.join(os.pardir, "filter")), "yama")
+MAPS_ONLY = "shared memory alone is reached directly"
 CLEAR = ("Too many open files", "Cannot allocate memory", "Resource temporarily unavailable")
 
 
@@ -52,10 +55,10 @@ class Case(unittest.TestCase):
 class NoDirectAccess(Case):
     """The target's engine copies, also for a target that never polls."""
 
-    def check(self, world, before=(), **env):
+    def check(self, world, before=(), says="cannot be reached directly", **env):
         sender, receiver = self.pair(world, before, END_NEVER_POLLS="1", ANYVERBS_LOG="info", **env)
         self.check_traffic(sender, receiver, EVERY)
-        self.end_well(sender, says="cannot be reached directly" if "ANYVERBS_DIRECT" not in env else "")
+        self.end_well(sender, says=says if "ANYVERBS_DIRECT" not in env else "")
         self.end_well(receiver)
 
     def test_seccomp_eperm(self):
@@ -63,6 +66,10 @@ class NoDirectAccess(Case):
 
     def test_seccomp_enosys(self):
         self.check(self.world, (fault.program("confine"), str(errno.ENOSYS)))
+
+    def test_yama(self):
+        """What lies in no memory file; and what does, without a look at the peer's memory."""
+        self.check(self.world, YAMA, says=MAPS_ONLY)
 
     def test_switched_off(self):
         self.check(self.world, ANYVERBS_DIRECT="0")
@@ -109,6 +116,31 @@ class Maps(Case):
 
     def test_descriptor_call_that_is_not_there(self):
         self.check(2, (fault.program("confine"), "--getfd", str(errno.ENOSYS)))
+
+    def test_yama(self):
+        self.check(2, YAMA)
+
+    def as_nobody(self):
+        """A user without capabilities, which are above Yama and above what is not dumpable."""
+        if not fault.can_be_nobody():
+            self.skipTest("needs root, to become another user without capabilities")
+        self.world.close()
+        self.world = fault.World(fault.NOBODY)
+        self.addCleanup(self.world.close)
+
+    def test_ordinary_user(self):
+        self.as_nobody()
+        self.check(2)
+
+    def test_not_if_not_dumpable(self):
+        self.as_nobody()
+        for before in ((), YAMA):
+            with self.subTest(before=before):
+                ends = self.pair(self.world, before, END_UNDUMPABLE="1")
+                self.check_traffic(*ends, ONE_SIDED)
+                for end in ends:
+                    self.assertLess(fault.memory_files(end), 2)
+                self.end_well(*ends)
 
     def test_not_with_a_limit_of_address_space(self):
         self.check(0, ("prlimit", f"--as={1 << 40}"))

@@ -236,6 +236,12 @@ static enum hazard_kind direct_kind(const struct shm_link *l, const struct path_
 	return place->here != NULL && !l->self ? HAZARD_STORES : HAZARD_WRITES;
 }
 
+/* Tells whether the place can be copied to or from: it is mapped, or the kernel may copy. */
+static bool direct_is_reached(const struct shm_link *l, const struct direct_place *place)
+{
+	return likely(place->here != NULL) || l->space_fd >= 0;
+}
+
 /* Raises the hazard and judges again what was judged before it. NULL: refused, *err says why, and
  * the hazard is lowered. */
 static struct board_hazard *direct_enter(struct shm_link *l, const struct path_target *t, u32 need,
@@ -247,7 +253,9 @@ static struct board_hazard *direct_enter(struct shm_link *l, const struct path_t
 	*err = -EACCES;
 	if (!direct_look(l, t, need, place))
 		return NULL;
-	h = hazard_raise(l, t->rkey >> MEM_TAG_BITS, t->dqpn, direct_kind(l, t, place), &now);
+	h = direct_is_reached(l, place) ? hazard_raise(l, t->rkey >> MEM_TAG_BITS, t->dqpn,
+						       direct_kind(l, t, place), &now)
+					: NULL;
 	if (h == NULL) {
 		*err = -EOPNOTSUPP;
 	} else if (unlikely(!direct_holds(l, t, need, place, now))) {
@@ -454,7 +462,7 @@ bool link_pullable(struct path_dest *d)
 
 	if (link_state(l) == LINK_ALIAS)
 		l = l->real;
-	return link_state(l) == LINK_UP && l->direct;
+	return link_state(l) == LINK_UP && l->direct && (l->self || l->space_fd >= 0);
 }
 
 /* Pulls from memory that is mapped here. False: it is gone, or the memory of this process is. */
@@ -554,7 +562,7 @@ int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *th
 	u64 generation;
 	int err;
 
-	if (!l->direct)
+	if (!l->direct || (!l->self && l->space_fd < 0))
 		return -EOPNOTSUPP;
 	h = hazard_raise(l, NO_KEY, sqpn, HAZARD_READS, &generation);
 	if (h == NULL)

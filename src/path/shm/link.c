@@ -156,6 +156,13 @@ static bool link_own_bell(const struct shm_link *l, int *fd)
 	return own >= 0;
 }
 
+/* Tells whether the peer's memory file may be had although its address space may not: Yama refuses
+ * that to all but ancestors. */
+static bool link_may_map(const struct shm_link *l, int err)
+{
+	return (err == -EACCES || err == -EPERM) && task_shows_files(task_of(l->pid_fd));
+}
+
 void link_open_space(struct shm_link *l)
 {
 	int fd;
@@ -165,13 +172,20 @@ void link_open_space(struct shm_link *l)
 		return;
 	fd = link_take_spare(l->shm) ? space_open(l->pid, l->board->nonce_addr, l->board->nonce)
 				     : -ENFILE;
-	l->direct = fd >= 0;
-	if (l->direct) {
+	if (fd >= 0) {
 		l->space_fd = fd;
 		return;
 	}
 	if (fd != -ENFILE)
 		link_give_spare(l->shm);
+	l->direct = link_may_map(l, fd);
+	if (l->direct) {
+		log_info("shm",
+			 "of process %d shared memory alone is reached directly (error %d); its "
+			 "own engine will copy the rest",
+			 (int)l->pid, -fd);
+		return;
+	}
 	log_info("shm",
 		 "process %d cannot be reached directly (error %d); its own engine will copy",
 		 (int)l->pid, -fd);

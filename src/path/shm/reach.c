@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/task.h"
 
 #ifndef SYS_pidfd_getfd
 #define SYS_pidfd_getfd 438
@@ -132,26 +133,33 @@ u8 *reach_address(struct shm_link *l, u64 addr, u64 length)
 	return NULL;
 }
 
-/* Opens the file with this inode that process `pid` has open as `theirs`. A reused pid does no
- * harm: O_PATH opens nothing, and a file with another inode is not opened then. */
-static int reach_open_by_number(pid_t pid, s32 theirs, u64 inode)
+/* Opens the file with this inode that the peer has open as `theirs`. The kernel says the peer's
+ * number, by the node's pidfd, and it is the peer's if the kernel says the same behind O_PATH,
+ * which opens nothing. A file with another inode is not opened. */
+static int reach_open_by_number(const struct shm_link *l, s32 theirs, u64 inode)
 {
+	pid_t pid = task_of(l->pid_fd);
 	struct stat st;
 	char path[64];
 	int at, fd = -1;
 
+	if (pid == 0)
+		return -1;
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)theirs);
 	at = open(path, O_PATH | O_CLOEXEC);
 	if (at < 0)
 		return -1;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
-	if (fstat(at, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == inode)
+	if (fstat(at, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == inode &&
+	    task_of(l->pid_fd) == pid)
 		fd = open(path, O_RDWR | O_CLOEXEC);
 	close(at);
 	return fd;
 }
 
-/* Opens the peer's descriptor, with the right that reading its memory needs, too. */
+/* Opens the peer's descriptor: by the right to attach to the peer, which reading its memory needs,
+ * too, or by the right to read it, which Yama leaves. Neither opens one of a process that is not
+ * dumpable. */
 static int reach_open_fd(const struct shm_link *l)
 {
 	s32 theirs = __atomic_load_n(&l->board->memory_fd, __ATOMIC_RELAXED);
@@ -159,7 +167,7 @@ static int reach_open_fd(const struct shm_link *l)
 	int fd = (int)syscall(SYS_pidfd_getfd, l->pid_fd, theirs, 0);
 
 	if (fd < 0) /* an older kernel, or no permission */
-		fd = reach_open_by_number(l->pid, theirs, inode);
+		fd = reach_open_by_number(l, theirs, inode);
 	if (fd >= 0 && !adopt_is_file(fd, inode)) {
 		close(fd);
 		fd = -1;

@@ -60,9 +60,9 @@ struct shm_link {
 	/* [1]: -1 if spare descriptors were few; [0] serves */
 	int bell_fd[2] OWNED_BY(its opener);
 	int pid_fd OWNED_BY(its opener, then the engine thread); /* that closes it at a death */
-	/* the peer's address space; -1: it cannot be reached. space.h */
+	/* the peer's address space, space.h; -1: at most its memory file is reached */
 	int space_fd OWNED_BY(its opener);
-	bool direct OWNED_BY(its opener); /* the peer's memory is reachable */
+	bool direct OWNED_BY(its opener); /* the peer's memory is reachable, or some of it */
 	bool expected ATOMIC_ONLY;	  /* shm_expect was called for it, or for an alias */
 	/* its memory file; NULL: not opened. Stored with release; other threads load it with
 	 * acquire. reach.h */
@@ -147,7 +147,8 @@ bool link_peer_has_qp(const struct shm_link *l, u32 qpn, u32 type);
 /* Returns the board's entry for a number, whichever queue pair that shows; NULL: the board's owner
  * cannot own it. */
 const struct board_qp *link_find_qp(const struct board *b, u32 qpn);
-/* Opens the peer's address space, if this process is permitted to. */
+/* Opens the peer's address space, if this process is permitted to. If not, maps of the peer's
+ * memory file may still be. */
 void link_open_space(struct shm_link *l);
 /* Asks the node for the owner of l->slot and opens the link. Engine's thread or a verb that may
  * sleep. */

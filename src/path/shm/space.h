@@ -2,8 +2,8 @@
  *
  * The descriptor is one of /proc/PID/mem. It is bound to the address space that the process had
  * when it was opened: after exec or exit of that process copies move nothing, even if its pid is
- * another process' by then. Opening needs the right to ptrace; using it does not, so a process that
- * drops that right later keeps its links.
+ * another process' by then. Opening needs the right to attach by ptrace; using it does not, so a
+ * process that drops that right later keeps its links.
  *
  * Like an adapter's DMA such a copy writes to private memory that the application has made
  * read-only since. Read-only shared memory refuses it.
