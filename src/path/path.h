@@ -275,6 +275,9 @@ struct path_ops {
 	/* Executes it at once where the peer's memory is mapped here (`t` has length 8, write is
 	 * true). 0, or as direct(). NULL: never. */
 	int (*atomic)(struct path_dest *d, const struct path_target *t, struct path_atomic *a);
+	/* Tells whether direct() reaches the target, or is about to: then it is worth the wait for
+	 * earlier requests. NULL: as pullable(). */
+	bool (*reaches)(struct path_dest *d, const struct path_target *t);
 	/* Tells whether a packet to `d` may name the sender's memory instead of carrying it
 	 * (PKT_PULL). */
 	bool (*pullable)(struct path_dest *d);

@@ -159,18 +159,23 @@ static int req_message(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRES
 	return err;
 }
 
+static struct path_target req_target(const struct ibt_qp *qp, const struct send_wqe *w)
+{
+	return (struct path_target){ .sqpn = qp->qpn,
+				     .dqpn = qp->dest_qpn,
+				     .rkey = w->rkey,
+				     .va = w->va,
+				     .length = w->length,
+				     .write = w->opcode != IBV_WR_RDMA_READ,
+				     .type = qp->packet_type };
+}
+
 /* Tries to do a WRITE or READ by ourselves. 0: done; -EOPNOTSUPP: use packets; -EFAULT: packets
  * with PKT_UNREACHED; -EACCES: our own memory is at fault. */
 static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
-	bool write = w->opcode != IBV_WR_RDMA_READ;
-	struct path_target t = { .sqpn = qp->qpn,
-				 .dqpn = qp->dest_qpn,
-				 .rkey = w->rkey,
-				 .va = w->va,
-				 .length = w->length,
-				 .write = write,
-				 .type = qp->packet_type };
+	struct path_target t = req_target(qp, w);
+	bool write = t.write;
 	struct iovec iov[IBT_MAX_SGE + 2];
 	int n, err;
 
@@ -218,6 +223,14 @@ static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 	return fault_copy(iov[0].iov_base, &a.before, sizeof(a.before)) == 0 ? 0 : -EACCES;
 }
 
+static bool req_is_reached(const struct ibt_qp *qp, const struct send_wqe *w)
+{
+	struct path_target t = req_target(qp, w);
+
+	return req_ops(qp)->reaches != NULL ? req_ops(qp)->reaches(qp->dest, &t)
+					    : req_ops(qp)->pullable(qp->dest);
+}
+
 /* A long WRITE or READ behind others waits for them: then it is one copy, by ourselves. In packets
  * it would be two, with the peer's engine in between, and those that come behind it would be
  * packets for the same reason, without end. The others need the peer's engine as well, so nothing
@@ -227,7 +240,7 @@ static bool req_waits_for_turn(const struct ibt_qp *qp, const struct send_wqe *w
 {
 	return w->length >= DIRECT_WAIT_FROM && !req_idle(qp) && qp->req.tx_offset == 0 &&
 	       w->psn_count == 0 && !qp->req.no_direct && qp_is_reliable(qp) &&
-	       qp->dest->path->guarantees.direct && req_ops(qp)->pullable(qp->dest);
+	       qp->dest->path->guarantees.direct && req_is_reached(qp, w);
 }
 
 /* Is it cheaper as a packet than directly, and ordered as such anyway? */

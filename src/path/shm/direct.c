@@ -456,13 +456,37 @@ int link_direct(struct path_dest *d, const struct path_target *t, const struct i
 	return err;
 }
 
+/* Tells whether direct access reaches all of the peer's memory. */
+static bool direct_is_whole(const struct shm_link *l)
+{
+	return link_state(l) == LINK_UP && l->direct && (l->self || l->space_fd >= 0);
+}
+
+/* A region in the peer's memory file is mapped already, or soon: the first operation asks for it.
+ */
+bool link_reaches(struct path_dest *d, const struct path_target *t)
+{
+	u32 need = t->write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	struct shm_link *l = link_of(d);
+	const struct mem_entry *e;
+	u64 addr;
+
+	if (link_state(l) == LINK_ALIAS)
+		l = l->real;
+	if (likely(direct_is_whole(l)))
+		return true;
+	if (link_state(l) != LINK_UP || !l->direct ||
+	    __atomic_load_n(&l->reach_none, __ATOMIC_RELAXED))
+		return false;
+	e = direct_judge(l, t, need, &addr);
+	return e != NULL && __atomic_load_n(&e->shared, __ATOMIC_RELAXED) != 0;
+}
+
 bool link_pullable(struct path_dest *d)
 {
 	struct shm_link *l = link_of(d);
 
-	if (link_state(l) == LINK_ALIAS)
-		l = l->real;
-	return link_state(l) == LINK_UP && l->direct && (l->self || l->space_fd >= 0);
+	return direct_is_whole(link_state(l) == LINK_ALIAS ? l->real : l);
 }
 
 /* Pulls from memory that is mapped here. False: it is gone, or the memory of this process is. */

@@ -1,5 +1,6 @@
 /* reach_test.c: whose memory is mapped when a connection is made: the test is the node, and every
  * peer, whose boards and memory files are its own. */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -397,6 +398,62 @@ static void reach_want_shown__not_where_memory_is_out_of_reach(void **state)
 	assert_int_equal(maps_of_peers(), 0);
 }
 
+enum { PD = 5, RKEY = 3 << MEM_TAG_BITS | 1 };
+
+/* A region of the first peer, by key, and the queue pair that may write to it. */
+static void peer_show_key(struct board *b, u64 shared)
+{
+	b->keys[RKEY >> MEM_TAG_BITS] = (struct mem_entry){ .key = RKEY,
+							    .access = IBV_ACCESS_REMOTE_WRITE,
+							    .pd = PD,
+							    .flags = MEM_CONTIGUOUS,
+							    .iova = ADDRESS,
+							    .addr = ADDRESS,
+							    .length = BYTES,
+							    .shared = shared };
+	b->slots[0] = FIRST_SLOT;
+	b->slot_count = 1;
+	b->qps[2] = (struct board_qp){ .word = board_qp_word(IBV_QPS_RTS, IBV_QPT_RC,
+							     IBV_ACCESS_REMOTE_WRITE),
+				       .pd = PD,
+				       .peer_qpn = 9,
+				       .qpn = FIRST_SLOT << NODE_INDEX_BITS | 2 };
+}
+
+/* Without the right to the peer's address space what it shares is mapped at the first operation,
+ * and nothing else is reached. */
+static void link_reaches__what_is_shared_of_a_closed_process(void **state)
+{
+	static const u8 from[8] = "written";
+	const struct iovec iov = { (void *)(uintptr_t)from, sizeof(from) };
+	struct path_target t = { .sqpn = 9,
+				 .dqpn = FIRST_SLOT << NODE_INDEX_BITS | 2,
+				 .rkey = RKEY,
+				 .va = ADDRESS + 64,
+				 .length = sizeof(from),
+				 .write = true,
+				 .type = IBV_QPT_RC };
+	struct shm_link *l = connect_to(0);
+	u8 found[8];
+
+	close(l->space_fd);
+	l->space_fd = -1;
+	peer_show_key(w.peer[0], 0);
+	assert_false(link_reaches(&l->dest, &t));
+	assert_false(link_pullable(&l->dest));
+	assert_int_equal(link_direct(&l->dest, &t, &iov, 1), -EOPNOTSUPP);
+	peer_show_key(w.peer[0], 1ull << ADOPT_SLOT_SHIFT);
+	assert_true(link_reaches(&l->dest, &t));
+	assert_int_equal(link_direct(&l->dest, &t, &iov, 1), -EOPNOTSUPP);
+	shm_background(w.shm);
+	assert_int_equal(link_direct(&l->dest, &t, &iov, 1), 0);
+	assert_int_equal(pread(w.memory, found, sizeof(found), (1ll << ADOPT_SLOT_SHIFT) + 64),
+			 sizeof(found));
+	assert_memory_equal(found, from, sizeof(from));
+	t.rkey++;
+	assert_false(link_reaches(&l->dest, &t));
+}
+
 #define REACH_TEST(name)                                                                           \
 	cmocka_unit_test_setup_teardown(reach_want_shown__##name, set_up, tear_down)
 
@@ -416,6 +473,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(reach_serve__leaves_what_has_ended, set_up,
 						tear_down),
 		REACH_TEST(not_where_memory_is_out_of_reach),
+		cmocka_unit_test_setup_teardown(link_reaches__what_is_shared_of_a_closed_process,
+						set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests_name("reach", tests, NULL, NULL);

@@ -541,6 +541,7 @@ static const struct path_ops shm_ops = {
 	.direct = link_direct,
 	.writes = link_writes,
 	.atomic = link_atomic,
+	.reaches = link_reaches,
 	.pullable = link_pullable,
 	.pull = link_pull,
 	.poll = shm_poll,
