@@ -10,6 +10,7 @@ import errno
 import os
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,14 @@ class Resolve(unittest.TestCase):
         if self.link_local is None:
             self.skipTest("no IPv6 here")
         self.assertEqual(self.resolve(f"{self.link_local}%t0")[:2], ("ADDR_RESOLVED", 0))
+
+    def test_scopes_are_interfaces(self):
+        if self.link_local is None:
+            self.skipTest("no IPv6 here")
+        mine = self.link_local_of("t0", os.getpid())
+        index = str(socket.if_nametoindex("t0"))
+        self.assertEqual(self.run_it("scopes", f"{mine}%t0"), [[index] * 3])
+        self.assertEqual(self.run_it("scopes", "::1"), [["0"] * 3])
 
     def test_the_wildcard_is_this_host(self):
         for to in ("0.0.0.0", "::"):

@@ -9,8 +9,12 @@
  *              the same as resolve, for each number of descriptors that it may still open
  *        rdmacm_resolver watch ADDRESS
  *              binds to it; a line per event, until it is killed
+ *        rdmacm_resolver scopes ADDRESS
+ *              connects to a listener of its own: the scopes of the client's address, the accepted
+ *              id's own and its peer's; or "error ERRNO"
  * An address may have a scope: fe80::1%eth0.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -147,6 +151,69 @@ static int watch(const char *to)
 	return 1;
 }
 
+static struct rdma_cm_event *await(enum rdma_cm_event_type type)
+{
+	struct pollfd p = { .fd = channel->fd, .events = POLLIN };
+	struct rdma_cm_event *event = NULL;
+
+	if (poll(&p, 1, EVENT_MS) == 1 && rdma_get_cm_event(channel, &event) == 0 &&
+	    event->event == type)
+		return event;
+	fprintf(stderr, "resolver: %s instead of %s\n",
+		event != NULL ? rdma_event_str(event->event) : "nothing", rdma_event_str(type));
+	exit(3);
+}
+
+static unsigned scope_of(const struct sockaddr *addr)
+{
+	struct sockaddr_in6 sin6;
+
+	memcpy(&sin6, addr, sizeof(sin6));
+	return sin6.sin6_family == AF_INET6 ? sin6.sin6_scope_id : 0;
+}
+
+static int scopes_connect(struct rdma_cm_id *id, struct sockaddr *to)
+{
+	struct ibv_qp_init_attr qp = { .qp_type = IBV_QPT_RC, .cap = { 1, 1, 1, 1, 0 } };
+	struct rdma_conn_param param = { .retry_count = 7 };
+
+	if (rdma_resolve_addr(id, NULL, to, EVENT_MS) != 0)
+		return -1;
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_ADDR_RESOLVED));
+	if (rdma_resolve_route(id, EVENT_MS) != 0)
+		return -1;
+	rdma_ack_cm_event(await(RDMA_CM_EVENT_ROUTE_RESOLVED));
+	return rdma_create_qp(id, NULL, &qp) != 0 ? -1 : rdma_connect(id, &param);
+}
+
+/* The listener has any address, so that no scope is known before the request comes. */
+static void scopes(const char *to)
+{
+	struct sockaddr_in6 any = { .sin6_family = AF_INET6, .sin6_port = htons(7777) };
+	struct addrinfo *dst = address_of(to);
+	struct rdma_cm_id *listener, *client, *accepted;
+	struct rdma_cm_event *event;
+
+	if (rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0 ||
+	    rdma_bind_addr(listener, (struct sockaddr *)&any) != 0 ||
+	    rdma_listen(listener, 1) != 0 ||
+	    rdma_create_id(channel, &client, NULL, RDMA_PS_TCP) != 0 ||
+	    scopes_connect(client, dst->ai_addr) != 0) {
+		printf("error %d\n", errno);
+		exit(0);
+	}
+	event = await(RDMA_CM_EVENT_CONNECT_REQUEST);
+	accepted = event->id;
+	printf("%u %u %u\n", scope_of(rdma_get_local_addr(client)),
+	       scope_of(rdma_get_local_addr(accepted)), scope_of(rdma_get_peer_addr(accepted)));
+	rdma_ack_cm_event(event);
+	rdma_destroy_id(accepted);
+	rdma_destroy_qp(client);
+	rdma_destroy_id(client);
+	rdma_destroy_id(listener);
+	freeaddrinfo(dst);
+}
+
 int main(int argc, char **argv)
 {
 	struct rdma_cm_id *id = NULL;
@@ -163,6 +230,8 @@ int main(int argc, char **argv)
 		resolve(argv[2], atoi(argv[3]));
 	else if (strcmp(argv[1], "watch") == 0)
 		return watch(argv[2]);
+	else if (strcmp(argv[1], "scopes") == 0)
+		scopes(argv[2]);
 	else if (strcmp(argv[1], "bind") == 0)
 		printf("error %d\n", bind_to(argv[2], &id));
 	else

@@ -72,6 +72,27 @@ bool cma_addr_is_any(const struct sockaddr *addr)
 	return IN6_IS_ADDR_UNSPECIFIED(&sin6.sin6_addr);
 }
 
+bool cma_addr_lacks_scope(const struct sockaddr *addr)
+{
+	struct sockaddr_in6 sin6;
+
+	if (addr->sa_family != AF_INET6)
+		return false;
+	sin6 = cma_addr_v6(addr);
+	return IN6_IS_ADDR_LINKLOCAL(&sin6.sin6_addr) && sin6.sin6_scope_id == 0;
+}
+
+void cma_addr_set_scope(struct sockaddr_storage *addr, u32 ifindex)
+{
+	struct sockaddr_in6 sin6;
+
+	if (!cma_addr_lacks_scope(cma_addr(addr)))
+		return;
+	sin6 = cma_addr_v6(cma_addr(addr));
+	sin6.sin6_scope_id = ifindex;
+	memcpy(addr, &sin6, sizeof(sin6));
+}
+
 bool cma_addr_is_loopback(const struct sockaddr *addr)
 {
 	struct sockaddr_in6 sin6;

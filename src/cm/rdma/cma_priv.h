@@ -224,6 +224,10 @@ void cma_addr_gid(const struct sockaddr *addr, union ib_gid *out);
 /* Host order; 0: none. */
 u16 cma_addr_port(const struct sockaddr *addr);
 void cma_addr_set_port(struct sockaddr_storage *addr, u16 port);
+/* Tells whether it is a link-local address of IPv6 that names no interface. */
+bool cma_addr_lacks_scope(const struct sockaddr *addr);
+/* Has such an address name the interface. Leaves all other addresses alone. */
+void cma_addr_set_scope(struct sockaddr_storage *addr, u32 ifindex);
 static inline const struct sockaddr *cma_addr(const struct sockaddr_storage *s)
 {
 	return (const struct sockaddr *)s;

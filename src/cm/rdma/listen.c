@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "addr/addr.h"
 #include "base/log.h"
 #include "cm/ib/cm.h"
 #include "cm/rdma/cma_priv.h"
+#include "host/neighbour.h"
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
@@ -285,6 +287,23 @@ static struct cma_request_way cma_request_way(struct ib_cm_id *ib, const struct 
 	return way;
 }
 
+/* The header has no scopes. The interface is the one that the listener names, or that has the
+ * address; the peer of a link-local address is behind the same one. */
+static void cma_request_set_scopes(const struct cma_id *listen, struct rdma_addr *addr)
+{
+	u32 ifindex = addr_scope(cma_addr(&listen->id.route.addr.src_addr));
+	union ib_gid own;
+
+	if (!cma_addr_lacks_scope(cma_addr(&addr->src_addr)) &&
+	    !cma_addr_lacks_scope(cma_addr(&addr->dst_addr)))
+		return;
+	cma_addr_gid(cma_addr(&addr->src_addr), &own);
+	if (ifindex == 0 && host_address_find(own.raw, 0, &ifindex) != 0)
+		return;
+	cma_addr_set_scope(&addr->src_addr, ifindex);
+	cma_addr_set_scope(&addr->dst_addr, ifindex);
+}
+
 /* The addresses of a request for `listen`. False: it has none, or not those that it names. */
 static bool cma_request_addresses(const struct cma_id *listen, struct ib_cm_id *ib,
 				  const struct ib_cm_event *event,
@@ -319,6 +338,7 @@ static struct cma_id *cma_request_id(struct cma_id *listen, struct ib_cm_id *ib,
 
 	if (!cma_request_addresses(listen, ib, event, &way, &addr))
 		return NULL;
+	cma_request_set_scopes(listen, &addr);
 	id = cma_id_new(listen->id.event_handler, listen->id.context, listen->id.ps,
 			datagram ? IB_QPT_UD : event->param.req_rcvd.qp_type);
 	if (id == NULL)

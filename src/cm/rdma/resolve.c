@@ -50,16 +50,6 @@ static int resolve_absent(const union ib_gid *gid, const struct sockaddr *addr)
 	return err == 0 ? -ENODEV : err;
 }
 
-static bool resolve_lacks_scope(const struct sockaddr *addr)
-{
-	struct sockaddr_in6 sin6;
-
-	if (addr->sa_family != AF_INET6)
-		return false;
-	memcpy(&sin6, addr, sizeof(sin6));
-	return IN6_IS_ADDR_LINKLOCAL(&sin6.sin6_addr) && sin6.sin6_scope_id == 0;
-}
-
 /* Binds to the device that has the address. A loopback address that none has stands for this node:
  * as with the wildcard the id has no device before it is resolved, and listens on all of them.
  * libfabric asks for the addresses of the devices only if an id of 127.0.0.1 has none. */
@@ -143,7 +133,7 @@ int cma_bind(struct cma_id *id, const struct sockaddr *addr)
 		return -EAFNOSUPPORT;
 	if (addr->sa_family == AF_IB)
 		return resolve_bind_af_ib(id, addr);
-	if (resolve_lacks_scope(addr))
+	if (cma_addr_lacks_scope(addr))
 		return -EINVAL;
 	if (!cma_addr_is_any(addr))
 		err = resolve_bind_device(id, addr);
@@ -231,7 +221,7 @@ static void resolve_set_source(struct cma_id *id, const struct sockaddr *to, boo
 	struct sockaddr_storage *src = &id->id.route.addr.src_addr;
 	const union ib_gid *from = &id->id.route.addr.sgid;
 	u16 port = cma_addr_port(cma_addr(src));
-	struct sockaddr_in6 sin6;
+	u32 scope = addr_scope(to);
 
 	if (!cma_addr_is_any(cma_addr(src)))
 		return;
@@ -240,11 +230,8 @@ static void resolve_set_source(struct cma_id *id, const struct sockaddr *to, boo
 	else
 		cma_addr_of_port(src, from);
 	cma_addr_set_port(src, port);
-	if (!resolve_lacks_scope(cma_addr(src)))
-		return;
-	memcpy(&sin6, src, sizeof(sin6));
-	sin6.sin6_scope_id = ifindex;
-	memcpy(src, &sin6, sizeof(sin6));
+	/* the way to an address of this host leads through the loopback interface */
+	cma_addr_set_scope(src, scope != 0 ? scope : ifindex);
 }
 
 /* The source that the way must have: an InfiniBand port's GID is no address of IP. False: any. */
