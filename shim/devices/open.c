@@ -11,6 +11,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/sysfile.h"
@@ -99,15 +101,38 @@ static bool open_is_refused(const struct redirect *r, int flags)
 	return true;
 }
 
+/* A file of gid_attrs without text is that of an entry without a GID, or without a network
+ * interface: sysfs opens it, and fails to read it with EINVAL, as the kernel does any descriptor of
+ * an epoll set. That takes the file's number. */
+static int open_without_text(const struct redirect *r, int fd)
+{
+	struct stat st;
+	int none;
+
+	if (fd < 0 || !r->read_only || strstr(r->path, "/gid_attrs/") == NULL ||
+	    fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size != 0)
+		return fd;
+	none = epoll_create1(EPOLL_CLOEXEC);
+	if (none >= 0) {
+		(void)dup3(none, fd, fcntl(fd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+		close(none);
+	}
+	return fd;
+}
+
 static __attribute__((noinline)) int open_ours(int at, const char *path, int flags, mode_t mode)
 {
 	struct redirect r;
+	int fd;
 
 	if (!redirect_find(path, &r))
 		return NEXT(openat)(at, path, flags, mode);
 	if (open_is_device(&r))
 		return errno == ENXIO && issm_is(r.path) ? open_issm(&r, flags) : -1;
-	return open_is_refused(&r, flags) ? -1 : NEXT(openat)(at, r.path, flags, mode);
+	if (open_is_refused(&r, flags))
+		return -1;
+	fd = NEXT(openat)(at, r.path, flags, mode);
+	return flags & O_PATH ? fd : open_without_text(&r, fd);
 }
 
 AV_EXPORT int open(const char *path, int flags, ...)
@@ -194,12 +219,16 @@ static int fopen_flags(const char *mode)
 static __attribute__((noinline)) FILE *fopen_ours(const char *path, const char *mode)
 {
 	struct redirect r;
+	FILE *f;
 
 	if (!redirect_find(path, &r))
 		return NEXT(fopen)(path, mode);
 	if (open_is_device(&r) || open_is_refused(&r, fopen_flags(mode)))
 		return NULL;
-	return NEXT(fopen)(r.path, mode);
+	f = NEXT(fopen)(r.path, mode);
+	if (f != NULL)
+		(void)open_without_text(&r, fileno(f));
+	return f;
 }
 
 AV_EXPORT FILE *fopen(const char *path, const char *mode)

@@ -51,13 +51,15 @@ static int tree_setup(void **state)
 	(void)state;
 	strcpy(tree, "/tmp/preload-test-XXXXXX");
 	assert_non_null(mkdtemp(tree));
-	tree_folder("class/infiniband/roce0/ports/1");
+	tree_folder("class/infiniband/roce0/ports/1/gid_attrs/types");
 	tree_folder("class/infiniband_verbs/uverbs0");
 	tree_folder("class/infiniband_verbs/uverbs12");
 	tree_folder("dev/infiniband");
 	tree_file("dev/infiniband/uverbs0", "");
 	tree_file("dev/infiniband/uverbs12", "");
 	tree_file("class/infiniband/roce0/node_type", "1: CA\n");
+	tree_file("class/infiniband/roce0/ports/1/gid_attrs/types/0", "RoCE v2\n");
+	tree_file("class/infiniband/roce0/ports/1/gid_attrs/types/1", "");
 	return setenv("ANYVERBS_SYSFS", tree, 1);
 }
 
@@ -94,6 +96,38 @@ static void stat__device_is_a_character_device(void **state)
 	assert_int_equal(statx(AT_FDCWD, "/dev/infiniband/uverbs0", 0, STATX_ALL, &sx), 0);
 	assert_true(S_ISCHR(sx.stx_mode));
 	assert_int_equal(sx.stx_rdev_minor, 192);
+}
+
+static void read__of_a_gid_that_is_not_there(void **state)
+{
+	static const char path[] = "/sys/class/infiniband/roce0/ports/1/gid_attrs/types/1";
+	char text[64];
+	struct stat st;
+	FILE *f;
+	int fd;
+
+	(void)state;
+	assert_int_equal(stat(path, &st), 0);
+	assert_true(S_ISREG(st.st_mode));
+	fd = open(path, O_RDONLY);
+	assert_true(fd >= 0);
+	assert_int_equal(read(fd, text, sizeof(text)), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(fcntl(fd, F_GETFD), 0);
+	close(fd);
+	fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+	close(fd);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	errno = 0;
+	assert_null(fgets(text, sizeof(text), f));
+	assert_int_equal(errno, EINVAL);
+	fclose(f);
+	f = fopen("/sys/class/infiniband/roce0/ports/1/gid_attrs/types/0", "r");
+	assert_non_null(f);
+	assert_string_equal(fgets(text, sizeof(text), f), "RoCE v2\n");
+	fclose(f);
 }
 
 static void stat__absent_device_is_absent(void **state)
@@ -471,6 +505,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(stat__device_is_a_character_device),
+		cmocka_unit_test(read__of_a_gid_that_is_not_there),
 		cmocka_unit_test(stat__absent_device_is_absent),
 		cmocka_unit_test(stat__folders_are_folders),
 		cmocka_unit_test(access__device_is_readable_and_writable),

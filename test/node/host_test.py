@@ -84,6 +84,7 @@ class Hosts(Bed):
         self.assertEqual(gids[1:], [f"{i} {unused}" for i in range(1, 8)])
         self.assertEqual(types, [f"{i} IB/RoCE v1" for i in range(8)])
         self.assertEqual(ndevs, [str(i) for i in range(8)])
+        self.assertIn("Invalid argument", self.on("h1", "sh", "-c", f"cat {port}/gid_attrs/ndevs/0 2>&1 || true"))
 
     def issm(self, on):
         """Whether the IsSM bit of h1's port becomes so."""

@@ -39,24 +39,19 @@ static const char *const sysfs_counters[] = {
 	"symbol_error",
 };
 
-/* Writes gids/N for every entry of the table; gid_attrs only for those in use, since the kernel
- * refuses to read the others. */
+/* Writes the files of one entry of the table, in use or not. What the kernel refuses to read with
+ * EINVAL is empty here: the type and the interface of no GID. shim/devices reads so. */
 static void sysfs_put_gid(struct sysfs *s, int i, const struct node_gid *g)
 {
 	static const u8 empty[16];
+	bool used = memcmp(g->gid, empty, 16) != 0, named = used && g->ifname[0] != '\0';
 	char path[64];
 
 	sysfs_put_gid_text(s, i, g->gid);
-	for (int attr = 0; attr < 2; attr++) {
-		char full[256];
-
-		snprintf(path, sizeof(path), "gid_attrs/%s/%d", attr == 0 ? "types" : "ndevs", i);
-		snprintf(full, sizeof(full), "%s/%s", s->base, path);
-		if (memcmp(g->gid, empty, 16) == 0 || (attr == 1 && g->ifname[0] == '\0'))
-			folder_delete(s->folder, full);
-		else
-			sysfs_put(s, path, "%s\n", attr == 0 ? "RoCE v2" : g->ifname);
-	}
+	snprintf(path, sizeof(path), "gid_attrs/types/%d", i);
+	sysfs_put(s, path, "%s", used ? "RoCE v2\n" : "");
+	snprintf(path, sizeof(path), "gid_attrs/ndevs/%d", i);
+	sysfs_put(s, path, "%s%s", named ? g->ifname : "", named ? "\n" : "");
 }
 
 static void sysfs_write_port(struct sysfs *s, const struct node_config *c)

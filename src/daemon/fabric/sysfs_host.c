@@ -63,7 +63,8 @@ static void sysfs_host_put_rate(struct sysfs *s, const struct fabric_port_attr *
 }
 
 /* As on Linux each entry has a GID, of the interface ID 0 if it is not in use, and a type. Linux
- * fails to read ndevs/N with EINVAL, for the port has no network interface; here it is empty. */
+ * fails to read ndevs/N with EINVAL, for the port has no network interface; here it is empty, and
+ * shim/devices reads it so. */
 static void sysfs_host_put_gids(struct sysfs *s, const struct fabric_port_attr *p)
 {
 	__be64 gid[2] = { htobe64(p->gid_prefix), 0 };
