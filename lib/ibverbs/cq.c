@@ -96,13 +96,11 @@ AV_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, voi
 }
 DOOR_DEFAULT(ibv_create_cq);
 
-/* What the driver is asked for. VLAN tags and flow tags are of raw packets, which no device
- * announces. -EOPNOTSUPP: something else is wanted. */
+/* What the driver is asked for. Nothing sets VLAN tags, which stay in raw packets, nor flow tags,
+ * which no rule gives: they are 0. -EOPNOTSUPP: something else is wanted. */
 static int cq_flags_below(const struct ibv_cq_init_attr_ex *attr, u32 flags, u32 *below)
 {
-	const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-			       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK |
-			       IBV_WC_EX_WITH_TM_INFO;
+	const uint64_t known = IBV_CREATE_CQ_SUP_WC_FLAGS;
 
 	if ((attr->wc_flags & ~known) || (flags & ~(u32)(IBV_CREATE_CQ_ATTR_SINGLE_THREADED |
 							 IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)))

@@ -121,6 +121,16 @@ static void cq_ex_tm_info(struct ibv_cq_ex *ex, struct ibv_wc_tm_info *info)
 	*info = (struct ibv_wc_tm_info){ .tag = side->tm_tag, .priv = side->tm_priv };
 }
 
+static uint16_t cq_ex_cvlan(struct ibv_cq_ex *ex)
+{
+	return 0;
+}
+
+static uint32_t cq_ex_flow_tag(struct ibv_cq_ex *ex)
+{
+	return 0;
+}
+
 /* CQs without side data stay with the plain poll, which may get a completion straight from the
  * engine. */
 static void cq_ex_init_side(struct door_cq *cq, uint64_t wc_flags)
@@ -160,5 +170,9 @@ void cq_ex_init(struct door_cq *cq, uint64_t wc_flags)
 		ex->read_sl = cq_ex_sl;
 	if (wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS)
 		ex->read_dlid_path_bits = cq_ex_path_bits;
+	if (wc_flags & IBV_WC_EX_WITH_CVLAN)
+		ex->read_cvlan = cq_ex_cvlan;
+	if (wc_flags & IBV_WC_EX_WITH_FLOW_TAG)
+		ex->read_flow_tag = cq_ex_flow_tag;
 	cq_ex_init_side(cq, wc_flags);
 }
