@@ -21,7 +21,8 @@ enum {
 static const struct ibt_traits traits_of_types[] = {
 	[IBV_QPT_RC] = { TRAIT_CONNECTED | TRAIT_RELIABLE | TRAIT_SRQ | TRAIT_TAGS | TRAIT_FAST,
 			 IBV_QPT_RC },
-	[IBV_QPT_UC] = { TRAIT_CONNECTED, IBV_QPT_UC },
+	/* no SRQ by IBA vol 1, 10.2.9; adapters and rxe allow it */
+	[IBV_QPT_UC] = { TRAIT_CONNECTED | TRAIT_SRQ, IBV_QPT_UC },
 	[IBV_QPT_UD] = { TRAIT_SRQ, IBV_QPT_UD },
 	[IBV_QPT_XRC_SEND] = { TRAIT_CONNECTED | TRAIT_RELIABLE | TRAIT_INITIATOR,
 			       IBV_QPT_XRC_RECV },

@@ -142,7 +142,28 @@ static void half_filled__is_flushed(void **state)
 static void half_filled__of_a_shared_queue_is_flushed(void **state)
 {
 	half_filled(IBV_QPT_RC, false, REQUESTS);
+	half_filled(IBV_QPT_UC, false, REQUESTS);
 	half_filled(IBV_QPT_RC, true, REQUESTS);
+}
+
+/* A message that does not come to its end leaves its request to the next one of the queue pair. */
+static void half_filled__of_an_unreliable_queue_pair_is_used_again(void **state)
+{
+	bed_open(IBV_QPT_UC, false, REQUESTS);
+	bed_recv(1);
+	bed_recv(2);
+	bed.net.tap = lose_the_rest;
+	bed_send(1, 3 * MTU);
+	net_run(&bed.net, NS_PER_MS);
+	bed_expect_none();
+	bed.net.tap = NULL;
+	bed_send(2, 3 * MTU);
+	bed_send(3, 100);
+	net_run(&bed.net, NS_PER_MS);
+	bed_expect(1, IBV_WC_SUCCESS);
+	bed_expect(2, IBV_WC_SUCCESS);
+	bed_expect_none();
+	bed_close();
 }
 
 /* A RESET forgets it, completes nothing, and the next message begins with a request of its own. */
@@ -413,6 +434,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(half_filled__is_flushed),
 		cmocka_unit_test(half_filled__of_a_shared_queue_is_flushed),
+		cmocka_unit_test(half_filled__of_an_unreliable_queue_pair_is_used_again),
 		cmocka_unit_test(half_filled__of_a_shared_queue_is_forgotten),
 		cmocka_unit_test(half_filled__by_a_peer_that_dies),
 		cmocka_unit_test(idle__when_the_peer_dies),

@@ -286,6 +286,7 @@ static void start_poll__reads_every_field_of_every_type(void **state)
 static void start_poll__of_a_shared_receive_queue(void **state)
 {
 	read_all_fields(IBV_QPT_RC, true, 0);
+	read_all_fields(IBV_QPT_UC, true, 0);
 	read_all_fields(IBV_QPT_UD, true, 0);
 }
 
