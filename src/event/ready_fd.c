@@ -4,14 +4,16 @@
  *
  * An application may close the descriptor, and its number then belongs to another file. So events
  * are counted through a twin: a second descriptor of the same open file, at a number that the
- * kernel gives out last. Where there is no such number, each use first reads the mark of the open
- * file behind the user's number. The mark is the signal number of F_SETSIG: it belongs to the open
- * file, and an eventfd never sends it.
+ * kernel gives out last. Where there is no such number, or twins would take more than their share
+ * of the descriptors, each use first reads the mark of the open file behind the user's number. The
+ * mark is the signal number of F_SETSIG: it belongs to the open file, and an eventfd never sends
+ * it.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -22,7 +24,25 @@ enum {
 	READY_FD_TWINS = 896, /* twins have numbers from here on: the table of 1024 stays small */
 	READY_FD_MARK = 61,
 	READY_FD_OTHER_MARK = 62,
+	/* Of RLIMIT_NOFILE twins have so small a part, so that those that have one take a quarter,
+	 * with their twins. */
+	READY_FD_SHARE = 8,
 };
+
+static u32 ready_fd_twins ATOMIC_ONLY; /* of this process */
+
+static int ready_fd_twin(int fd)
+{
+	u32 others = __atomic_fetch_add(&ready_fd_twins, 1, __ATOMIC_RELAXED);
+	struct rlimit limit;
+	int twin = -1;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && others < limit.rlim_cur / READY_FD_SHARE)
+		twin = fcntl(fd, F_DUPFD_CLOEXEC, READY_FD_TWINS);
+	if (twin < 0)
+		__atomic_fetch_sub(&ready_fd_twins, 1, __ATOMIC_RELAXED);
+	return twin;
+}
 
 static bool ready_fd_is_marked(int fd, int mark)
 {
@@ -57,7 +77,7 @@ int ready_fd_open(struct ready_fd *t)
 	if (t->fd < 0)
 		return -errno;
 	fcntl(t->fd, F_SETSIG, READY_FD_MARK);
-	t->twin = fcntl(t->fd, F_DUPFD_CLOEXEC, READY_FD_TWINS);
+	t->twin = ready_fd_twin(t->fd);
 	return 0;
 }
 
@@ -65,8 +85,10 @@ void ready_fd_close(struct ready_fd *t)
 {
 	if (ready_fd_has_number(t))
 		close(t->fd);
-	if (t->twin >= 0)
+	if (t->twin >= 0) {
 		close(t->twin);
+		__atomic_fetch_sub(&ready_fd_twins, 1, __ATOMIC_RELAXED);
+	}
 	t->fd = t->twin = -1;
 }
 

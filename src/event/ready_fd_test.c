@@ -44,6 +44,7 @@ static struct ready_fd test_open(bool with_twin)
 	assert_true(t.twin >= READY_FD_TWINS);
 	if (!with_twin) {
 		close(t.twin);
+		__atomic_fetch_sub(&ready_fd_twins, 1, __ATOMIC_RELAXED);
 		t.twin = -1;
 	}
 	return t;
@@ -156,6 +157,34 @@ static void ready_fd_open__does_without_a_twin(void **state)
 	ready_fd_close(&t);
 }
 
+/* A program with many channels gets them for one descriptor each. */
+static void ready_fd_open__takes_few_twins(void **state)
+{
+	enum { LIMIT = 2048, MOST = 1500 };
+	static struct ready_fd many[MOST];
+	struct rlimit before, low;
+	u32 twins = 0;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	if (before.rlim_max < LIMIT)
+		skip();
+	low = (struct rlimit){ LIMIT, before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+	for (u32 i = 0; i < MOST; i++) {
+		assert_int_equal(ready_fd_open(&many[i]), 0);
+		twins += many[i].twin >= 0;
+	}
+	assert_int_equal(twins, LIMIT / READY_FD_SHARE);
+	test_count(&many[0]);
+	test_count(&many[MOST - 1]);
+	for (u32 i = 0; i < MOST; i++)
+		ready_fd_close(&many[i]);
+	many[0] = test_open(true); /* what is closed counts no more */
+	assert_true(many[0].twin >= 0);
+	ready_fd_close(&many[0]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 static void ready_fd_renew__parts_from_the_copy_and_keeps_the_flags(void **state)
 {
 	for (int i = 0; i < 2; i++) {
@@ -186,6 +215,7 @@ int main(void)
 		cmocka_unit_test(ready_fd_add__leaves_a_reused_number_alone),
 		cmocka_unit_test(ready_fd_add__leaves_another_tally_alone),
 		cmocka_unit_test(ready_fd_open__does_without_a_twin),
+		cmocka_unit_test(ready_fd_open__takes_few_twins),
 		cmocka_unit_test(ready_fd_renew__parts_from_the_copy_and_keeps_the_flags),
 	};
 
