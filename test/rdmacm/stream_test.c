@@ -732,10 +732,17 @@ static void rsetsockopt__keeps_what_it_knows(void **state)
 	assert_int_equal(got, 1);
 	assert_int_equal(rsetsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)), 0);
 	assert_int_equal(rsetsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)), 0);
-	assert_int_equal(rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
 	len = sizeof(back);
 	assert_int_equal(rgetsockopt(fd, SOL_SOCKET, SO_LINGER, &back, &len), 0);
+	assert_int_equal(back.l_onoff, 1);
+	assert_true(back.l_linger > 0); /* what is read may be set: 0 is to abort */
+	assert_int_equal(rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+	assert_int_equal(rgetsockopt(fd, SOL_SOCKET, SO_LINGER, &back, &len), 0);
 	assert_memory_equal(&linger, &back, sizeof(back));
+	linger.l_onoff = 0;
+	assert_int_equal(rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+	assert_int_equal(rgetsockopt(fd, SOL_SOCKET, SO_LINGER, &back, &len), 0);
+	assert_int_equal(back.l_onoff, 0);
 	assert_int_equal(rsetsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)), 0);
 	idle = 0;
 	fails(rsetsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)), EINVAL);

@@ -74,7 +74,8 @@ enum {
 
 /* How long a connection that ends has for a peer whose adapter acknowledges nothing: it is stopped,
  * or posts no receives. */
-#define STREAM_LINGER_NS (10 * NS_PER_S)
+#define STREAM_LINGER_S 10
+#define STREAM_LINGER_NS (STREAM_LINGER_S * NS_PER_S)
 
 /* What an application may set before it connects; a listener's go to what it accepts. */
 struct stream_sizes {
@@ -107,6 +108,7 @@ struct stream {
 	u32 tcp_options GUARDED_BY(conn_lock);
 	u32 ipv6_options GUARDED_BY(conn_lock);
 	struct linger linger GUARDED_BY(conn_lock);
+	bool linger_set GUARDED_BY(conn_lock); /* by the application; else `linger` is off */
 	u32 at_once ATOMIC_ONLY; /* RDMA_CLOSE_AT_ONCE; changes under conn_lock */
 	u32 keepalive_s GUARDED_BY(conn_lock);
 	u64 left_ns GUARDED_BY(conn_lock); /* when a near peer left without a word; 0: not so */

@@ -242,6 +242,7 @@ static void accept_inherit(struct stream *s, const struct stream *from)
 	s->tcp_options = from->tcp_options;
 	s->ipv6_options = from->ipv6_options;
 	s->linger = from->linger;
+	s->linger_set = from->linger_set;
 	s->at_once = from->at_once;
 	s->keepalive_s = from->keepalive_s;
 	s->told = true;

@@ -62,6 +62,7 @@ static int option_set_linger(struct stream *s, const void *value, socklen_t len)
 	if (user_copy(&linger, value, sizeof(linger)) < 0)
 		return -EFAULT;
 	s->linger = linger;
+	s->linger_set = true;
 	return 0;
 }
 
@@ -280,6 +281,19 @@ static bool option_is_on(u32 options, int name)
 	return (options >> name & 1) != 0;
 }
 
+/* Without a choice of the application it is on, as with rdma-core, with the time that rclose waits,
+ * so that a program may set what it has read. (rdma-core says 0 and ignores the time. Here 0 is to
+ * abort.) With RDMA_CLOSE_AT_ONCE it is off, as with TCP. */
+static int option_give_linger(const struct stream *s, void *value, socklen_t *len)
+	REQUIRES(s->conn_lock)
+{
+	struct linger linger = s->linger;
+
+	if (!s->linger_set && !__atomic_load_n(&s->at_once, __ATOMIC_RELAXED))
+		linger = (struct linger){ .l_onoff = 1, .l_linger = STREAM_LINGER_S };
+	return option_give(value, len, &linger, sizeof(linger));
+}
+
 static int option_get_socket(struct stream *s, int name, void *value, socklen_t *len)
 	REQUIRES(s->conn_lock)
 {
@@ -295,7 +309,7 @@ static int option_get_socket(struct stream *s, int name, void *value, socklen_t 
 	case SO_SNDBUF:
 		return option_give_int(value, len, made ? s->send_size : s->want.send_bytes);
 	case SO_LINGER:
-		return option_give(value, len, &s->linger, sizeof(s->linger));
+		return option_give_linger(s, value, len);
 	case SO_ERROR:
 		s->told |= stream_phase(s) == STREAM_FAILED;
 		return option_give_int(value, len,
