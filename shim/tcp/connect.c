@@ -371,6 +371,36 @@ static int connect_again(struct sock *s)
 	return -1;
 }
 
+static bool connect_is_away(const struct sockaddr *addr, socklen_t size)
+{
+	return addr != NULL && size >= sizeof(addr->sa_family) && addr->sa_family == AF_UNSPEC;
+}
+
+/* As TCP does: the peer hears of a reset, and the socket may connect again or listen. A new socket
+ * takes all descriptors, with the options, and without the address that was bound. */
+static int connect_leave(struct call *c, int fd)
+{
+	const struct linger abort = { .l_onoff = 1, .l_linger = 0 };
+	struct sock *s = c->s;
+	bool nonblock = __atomic_load_n(&s->nonblock, __ATOMIC_RELAXED) != 0;
+	int fresh = socket(s->domain, SOCK_STREAM | (nonblock ? SOCK_NONBLOCK : 0), 0);
+	QUIET();
+
+	if (fresh < 0)
+		return -1;
+	option_repeat(s, fresh);
+	if (sock_kind(s) == SOCK_DIRECT)
+		(void)rcalls.setsockopt(s->rfd, SOL_SOCKET, SO_LINGER, &abort, sizeof(abort));
+	c->s = NULL;
+	sock_put(s); /* the last descriptor's end finds no call inside, and says no goodbye */
+	for (int i = 0; i < FD_LIMIT; i++)
+		if (i != fd && __atomic_load_n(&table_socks[i], __ATOMIC_ACQUIRE) == s)
+			(void)dup3(fresh, i, fcntl(i, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+	(void)dup3(fresh, fd, fcntl(fd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0);
+	close(fresh);
+	return 0;
+}
+
 AV_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t size)
 {
 	CALL c = call_begin(fd);
@@ -382,7 +412,7 @@ AV_EXPORT int connect(int fd, const struct sockaddr *addr, socklen_t size)
 		return connect_fresh(c.s, fd, addr, size);
 	case SOCK_DIRECT:
 	case SOCK_KERNEL:
-		return connect_again(c.s);
+		return connect_is_away(addr, size) ? connect_leave(&c, fd) : connect_again(c.s);
 	default:
 		return NEXT(connect)(fd, addr, size);
 	}

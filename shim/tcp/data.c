@@ -46,9 +46,10 @@ __attribute__((constructor)) static void data_resolve(void)
 /* What rsockets know of the flags; MSG_NOSIGNAL is the shim's, MSG_MORE a hint. */
 enum { DATA_FLAGS = MSG_DONTWAIT | MSG_PEEK };
 
-/* The vector is the program's: librdmacm, which answers EFAULT, reads it first. No flag of recv or
- * send has this bit. */
-enum { DATA_THEIRS = 1 << 28 };
+/* DATA_THEIRS: the vector is the program's: librdmacm, which answers EFAULT, reads it first.
+ * DATA_WRITEV: of writev, which the kernel ends before the socket if there are no bytes. No flag of
+ * recv or send has these bits. */
+enum { DATA_THEIRS = 1 << 28, DATA_WRITEV = 1 << 29 };
 
 static bool data_blocks(const struct sock *s, int flags)
 {
@@ -210,6 +211,12 @@ static ssize_t data_send_timed(struct sock *s, const struct iovec *v, int count,
 	return (ssize_t)sent;
 }
 
+/* A writev of no bytes, which says nothing of the socket. May set EFAULT. */
+static bool data_ends_before(const struct iovec *v, int count, int flags)
+{
+	return (flags & DATA_WRITEV) != 0 && data_is_there(v, count) && data_size(v, count) == 0;
+}
+
 ssize_t data_send(struct sock *s, const struct iovec *v, int count, int flags)
 {
 	bool blocks = data_blocks(s, flags);
@@ -219,16 +226,22 @@ ssize_t data_send(struct sock *s, const struct iovec *v, int count, int flags)
 		errno = EOPNOTSUPP;
 		return -1;
 	}
-	if (count == 0 || (!(flags & DATA_THEIRS) && v->iov_len == 0))
-		return 0;
-	if (blocks && __atomic_load_n(&s->timeout_ms[1], __ATOMIC_RELAXED) > 0) {
+	if (count == 0 || (!(flags & DATA_THEIRS) && v->iov_len == 0)) {
+		n = 0;
+	} else if (blocks && __atomic_load_n(&s->timeout_ms[1], __ATOMIC_RELAXED) > 0) {
 		n = data_send_timed(s, v, count, flags);
 	} else {
 		do
 			n = send_once(s, v, count, flags);
 		while (n < 0 && errno == EINTR && blocks && signal_restarts());
 	}
-	if (n < 0 || (size_t)n < data_size(v, count))
+	if (n == 0 && __atomic_load_n(&s->shut_write, __ATOMIC_ACQUIRE)) {
+		errno = EPIPE; /* of no bytes, too */
+		n = -1;
+	}
+	if (n < 0 && errno == EPIPE && data_ends_before(v, count, flags))
+		n = 0;
+	if (n < 0 || (n > 0 && (size_t)n < data_size(v, count)))
 		sock_rearm(s, REARM_OUT);
 	if (n < 0 && __atomic_load_n(&exit_begun, __ATOMIC_RELAXED))
 		exit_stay();
@@ -332,7 +345,7 @@ AV_EXPORT ssize_t writev(int fd, const struct iovec *v, int count)
 
 	if (likely(c.s == NULL))
 		return NEXT(writev)(fd, v, count);
-	return data_vector_fits(count) ? data_send(c.s, v, count, DATA_THEIRS) : -1;
+	return data_vector_fits(count) ? data_send(c.s, v, count, DATA_THEIRS | DATA_WRITEV) : -1;
 }
 
 /* Linux's vectors at a place, which a connection does not have: -1 stands for none. */
@@ -372,7 +385,7 @@ AV_EXPORT ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, i
 		return NEXT(pwritev2)(fd, v, count, at, flags);
 	n = data_placed(at, &flags);
 	if (n == 0)
-		n = data_vector_fits(count) ? data_send(c.s, v, count, flags) : -1;
+		n = data_vector_fits(count) ? data_send(c.s, v, count, flags | DATA_WRITEV) : -1;
 	return n;
 }
 

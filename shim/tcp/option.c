@@ -146,6 +146,19 @@ void option_carry(const struct sock *s, int rfd)
 	}
 }
 
+void option_repeat(const struct sock *s, int fd)
+{
+	OPTION_ROOM(o);
+
+	for (u32 i = 0; option_copy(s, i, o); i++) {
+		bool buffer = o->level == SOL_SOCKET &&
+			      (o->name == SO_SNDBUF || o->name == SO_RCVBUF);
+
+		(void)setsockopt(fd, o->level, o->name, buffer ? (void *)&o->given : o->value,
+				 buffer ? sizeof(o->given) : o->size);
+	}
+}
+
 void option_inherit(struct sock *s, const struct sock *listener)
 {
 	OPTION_ROOM(o);

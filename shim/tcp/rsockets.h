@@ -297,6 +297,8 @@ ssize_t data_recv(struct sock *s, struct iovec *v, int count, int flags);
 void option_inherit(struct sock *s, const struct sock *listener);
 /* Gives an rsocket the options that the program has set. */
 void option_carry(const struct sock *s, int rfd);
+/* Sets those of a sock for another descriptor of the program's. */
+void option_repeat(const struct sock *s, int fd);
 void option_free(struct sock *s);
 /* Changes O_NONBLOCK of all that belongs to the sock. */
 int sock_set_nonblock(struct sock *s, int fd, bool on);

@@ -898,6 +898,8 @@ static const struct program {
 	{ "exits", exits },
 	{ "exits_at_once", exits_at_once },
 	{ "listener_ends", listener_ends },
+	{ "leaves", leaves },
+	{ "sends_nothing", sends_nothing },
 	{ "odd_ends", odd_ends },
 	{ "options", options },
 	{ "slow_reader", slow_reader },

@@ -36,6 +36,8 @@ void killed(void);
 void exits(void);
 void exits_at_once(void);
 void listener_ends(void);
+void leaves(void);
+void sends_nothing(void);
 void odd_ends(void);
 
 /* ---- habits_cancel.c: threads that are cancelled ---- */

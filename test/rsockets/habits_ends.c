@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -204,6 +205,58 @@ void listener_ends(void)
 	close(s);
 	close(c);
 	close(listener);
+}
+
+/* A client that leaves its server by connect(AF_UNSPEC), and comes back with the same socket. */
+void leaves(void)
+{
+	static const struct sockaddr nowhere = { .sa_family = AF_UNSPEC };
+	int listener = server_socket(5), s = client_socket(), c = accept(listener, NULL, NULL);
+	int copy = dup(s), one = 1;
+	socklen_t size = sizeof(one);
+	char byte = 'x';
+
+	signal(SIGPIPE, SIG_IGN);
+	setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	say("leave", connect(s, &nowhere, sizeof(nowhere)));
+	say("read of the peer", read(c, &byte, 1));
+	say("read of the peer again", read(c, &byte, 1));
+	close(c);
+	printf("write: %s\n", end_of(write(s, &byte, 1)));
+	say("leave again", connect(copy, &nowhere, sizeof(nowhere)));
+	say("too short", connect(copy, &nowhere, 1));
+	say("connect", connect(copy, (struct sockaddr *)&address, sizeof(address)));
+	c = accept(listener, NULL, NULL);
+	say("write", write(s, &byte, 1));
+	say("read", read(c, &byte, 1));
+	one = 0;
+	say("option", getsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &one, &size));
+	printf("%d\n", one);
+	close(s);
+	close(copy);
+	close(c);
+	close(listener);
+}
+
+/* Sending nothing says whether the stream can still be sent to. */
+void sends_nothing(void)
+{
+	struct iovec none = { NULL, 0 };
+	struct msghdr msg = { .msg_iov = &none, .msg_iovlen = 1 };
+	int fds[2];
+
+	signal(SIGPIPE, SIG_IGN);
+	make_pair(fds);
+	say("write", write(fds[0], "", 0));
+	say("send", send(fds[0], "", 0, 0));
+	say("sendmsg", sendmsg(fds[0], &msg, 0));
+	say("shutdown", shutdown(fds[0], SHUT_WR));
+	say("write", write(fds[0], "", 0));
+	say("send", send(fds[0], "", 0, MSG_NOSIGNAL));
+	say("sendmsg", sendmsg(fds[0], &msg, 0));
+	say("writev", writev(fds[0], &none, 1));
+	close(fds[0]);
+	close(fds[1]);
 }
 
 /* Descriptors that end by a call that is rare, and some that a wrong call leaves open. */
