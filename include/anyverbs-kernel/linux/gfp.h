@@ -14,6 +14,9 @@
 #define __GFP_NORETRY 0x40u
 #define __GFP_NOFAIL 0x80u
 #define __GFP_COMP 0u
+#define __GFP_NOMEMALLOC 0u
+#define __GFP_MEMALLOC 0u
+#define __GFP_HIGHMEM 0u
 
 #define GFP_NOWAIT 0u
 #define GFP_ATOMIC __GFP_HIGH

@@ -5,11 +5,13 @@
 #include_next <linux/kernel.h>
 
 #include <asm/byteorder.h>
+#include <asm/div64.h>
 #include <linux/bitops.h>
 #include <linux/bug.h>
 #include <linux/compiler.h>
 #include <linux/container_of.h>
 #include <linux/err.h>
+#include <linux/kconfig.h>
 #include <linux/kstrtox.h>
 #include <linux/log2.h>
 #include <linux/minmax.h>

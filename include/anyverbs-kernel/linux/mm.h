@@ -8,6 +8,7 @@
 #include <asm/page.h>
 #include <linux/gfp.h>
 #include <linux/kernel.h>
+#include <linux/sizes.h>
 #include <linux/types.h>
 
 struct page;
@@ -36,6 +37,8 @@ static inline phys_addr_t page_to_phys(const struct page *page)
 
 #define kmap(page) page_address(page)
 #define kunmap(page) ((void)(page))
+#define kmap_atomic(page) page_address(page)
+#define kunmap_atomic(address) ((void)(address))
 #define kmap_local_page(page) page_address(page)
 #define kunmap_local(address) ((void)(address))
 

@@ -30,6 +30,11 @@ static inline void sg_mark_end(struct scatterlist *sg)
 	sg->is_last = true;
 }
 
+static inline void sg_unmark_end(struct scatterlist *sg)
+{
+	sg->is_last = false;
+}
+
 static inline bool sg_is_last(const struct scatterlist *sg)
 {
 	return sg->is_last;

@@ -11,6 +11,7 @@
 #include_next <linux/sched.h>
 
 #include <asm/atomic.h>
+#include <asm/processor.h>
 #include <linux/compiler.h>
 #include <linux/jiffies.h>
 #include <linux/printk.h>

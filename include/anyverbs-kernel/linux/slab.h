@@ -7,6 +7,7 @@
 #define ANYVERBS_LINUX_SLAB_H
 
 #include <linux/gfp.h>
+#include <linux/overflow.h>
 #include <linux/types.h>
 #include <stdarg.h>
 
@@ -42,6 +43,9 @@ static inline void *kcalloc(size_t n, size_t size, gfp_t flags)
 #define kvmalloc(size, flags) kmalloc(size, flags)
 #define kvzalloc(size, flags) kzalloc(size, flags)
 #define kvcalloc(n, size, flags) kcalloc(n, size, flags)
+#define kvmalloc_array(n, size, flags) kmalloc_array(n, size, flags)
+#define kvmalloc_node(size, flags, node) ((void)(node), kvmalloc(size, flags))
+#define kvzalloc_node(size, flags, node) ((void)(node), kvzalloc(size, flags))
 #define kvfree(memory) kfree(memory)
 
 /* Copies, to be given to kfree. */

@@ -7,6 +7,8 @@
 
 void *vmalloc(unsigned long size);
 void *vzalloc(unsigned long size);
+#define vmalloc_node(size, node) ((void)(node), vmalloc(size))
+#define vzalloc_node(size, node) ((void)(node), vzalloc(size))
 #define vfree(memory) kfree(memory)
 #define vmalloc_to_page(address) virt_to_page(address)
 #define is_vmalloc_addr(address) ((void)(address), false)

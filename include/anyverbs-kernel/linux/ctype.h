@@ -1,0 +1,2 @@
+/* ctype.h: kinds of characters, the C library's. */
+#include <ctype.h>
