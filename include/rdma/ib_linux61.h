@@ -18,7 +18,10 @@
 #ifndef IB_LINUX61_H
 #define IB_LINUX61_H
 
+#include <rdma/ib_cache.h>
 #include <rdma/ib_extended.h>
+#include <rdma/ib_signature.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
@@ -331,8 +334,16 @@ AV_EXPORT void ib_mr_pool_put(struct ib_qp *qp, struct list_head *list, struct i
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 
-struct ib_sig_attrs;
 struct rdma_rw_part;
+
+/* Of a transfer whose data is protected by signatures. */
+struct rdma_rw_reg_ctx {
+	struct ib_sge sge;
+	struct ib_rdma_wr wr;
+	struct ib_reg_wr reg_wr;
+	struct ib_send_wr_linux61 inv_wr;
+	struct ib_mr *mr;
+};
 
 /* One transfer between a scatter list here and one piece of the peer's memory. The consumer's
  * memory, the midlayer's fields. */
@@ -345,6 +356,7 @@ struct rdma_rw_ctx {
 	} single;
 	struct ib_rdma_wr *wrs; /* of more elements than one */
 	struct rdma_rw_part *parts; /* of registered memory */
+	struct rdma_rw_reg_ctx *reg; /* of rdma_rw_ctx_signature_init, so NULL */
 };
 
 /* Makes the requests of a transfer: of sg_cnt elements from byte sg_offset on, to (DMA_TO_DEVICE:
@@ -445,6 +457,50 @@ static inline void rdma_read_gids(struct rdma_cm_id *id, union ib_gid *sgid, uni
 		*dgid = id->device ? id->route.addr.dgid : none;
 }
 
+/* Memory of a program is of no node: NUMA_NO_NODE. */
+static inline int ibdev_to_node(struct ib_device *device)
+{
+	(void)device;
+	return -1;
+}
+
+/* ---- ports ----------------------------------------------------------------------------------- */
+
+static inline u32 rdma_start_port(const struct ib_device *device)
+{
+	return device->node_type == RDMA_NODE_IB_SWITCH ? 0 : 1;
+}
+
+static inline u32 rdma_end_port(const struct ib_device *device)
+{
+	return device->node_type == RDMA_NODE_IB_SWITCH ? 0 : device->phys_port_cnt;
+}
+
+#define rdma_for_each_port(device, port)                                                           \
+	for ((port) = rdma_start_port(device); (port) <= rdma_end_port(device); (port)++)
+
+static inline int rdma_is_port_valid(const struct ib_device *device, unsigned int port_num)
+{
+	return port_num >= rdma_start_port(device) && port_num <= rdma_end_port(device);
+}
+
+/* What a port speaks. These may block, for they ask the driver. */
+static inline bool rdma_protocol_ib(const struct ib_device *device, u32 port_num)
+{
+	return rdma_port_get_link_layer((struct ib_device *)(uintptr_t)device, (u8)port_num) ==
+	       IB_LINK_LAYER_INFINIBAND;
+}
+
+static inline bool rdma_protocol_roce(const struct ib_device *device, u32 port_num)
+{
+	return !rdma_protocol_ib(device, port_num);
+}
+
+static inline bool rdma_protocol_roce_udp_encap(const struct ib_device *device, u32 port_num)
+{
+	return rdma_protocol_roce(device, port_num);
+}
+
 static inline bool rdma_ib_or_roce(const struct ib_device *device, u32 port_num)
 {
 	(void)device;
@@ -457,6 +513,69 @@ static inline bool rdma_protocol_iwarp(const struct ib_device *device, u32 port_
 	(void)device;
 	(void)port_num;
 	return false;
+}
+
+static inline bool rdma_cap_ib_mad(const struct ib_device *device, u32 port_num)
+{
+	return rdma_ib_or_roce(device, port_num);
+}
+
+static inline bool rdma_cap_ib_cm(const struct ib_device *device, u32 port_num)
+{
+	return rdma_ib_or_roce(device, port_num);
+}
+
+static inline bool rdma_cap_iw_cm(const struct ib_device *device, u32 port_num)
+{
+	return rdma_protocol_iwarp(device, port_num);
+}
+
+static inline bool rdma_cap_ib_smi(const struct ib_device *device, u32 port_num)
+{
+	return rdma_protocol_ib(device, port_num);
+}
+
+static inline bool rdma_cap_ib_sa(const struct ib_device *device, u32 port_num)
+{
+	return rdma_protocol_ib(device, port_num);
+}
+
+static inline bool rdma_cap_ib_mcast(const struct ib_device *device, u32 port_num)
+{
+	return rdma_cap_ib_sa(device, port_num);
+}
+
+static inline bool rdma_cap_af_ib(const struct ib_device *device, u32 port_num)
+{
+	return rdma_protocol_ib(device, port_num);
+}
+
+static inline bool rdma_cap_eth_ah(const struct ib_device *device, u32 port_num)
+{
+	return rdma_protocol_roce(device, port_num);
+}
+
+/* IB_WR_RDMA_READ_WITH_INV is iWARP's. */
+static inline bool rdma_cap_read_inv(const struct ib_device *device, u32 port_num)
+{
+	return rdma_protocol_iwarp(device, port_num);
+}
+
+/* As ib_get_cached_gid, but for an empty entry: -ENOENT. Never blocks. */
+static inline int rdma_query_gid(struct ib_device *device, u32 port_num, int index,
+				 union ib_gid *gid)
+{
+	union ib_gid found;
+	int err;
+
+	if (!rdma_is_port_valid(device, port_num))
+		return -22; /* EINVAL */
+	err = ib_get_cached_gid(device, (u8)port_num, index, &found);
+	if (!err && !found.global.subnet_prefix && !found.global.interface_id)
+		err = -2; /* ENOENT */
+	if (!err)
+		*gid = found;
+	return err;
 }
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -482,9 +601,6 @@ AV_EXPORT const void *rdma_consumer_reject_data(struct rdma_cm_id *id, struct rd
 /* ---- what no device has ---------------------------------------------------------------------- */
 
 enum { IB_ACCESS_ON_DEMAND = 1 << 6, IB_MR_CHECK_SIG_STATUS = 1 };
-
-struct ib_mr_status;
-struct ib_sge;
 
 static inline int ib_check_mr_status(struct ib_mr *mr, u32 check_mask, struct ib_mr_status *status)
 {
@@ -543,8 +659,8 @@ static inline struct ib_mr *ib_reg_user_mr(struct ib_pd *pd, u64 start, u64 leng
 	return (struct ib_mr *)ERR_PTR(-95);
 }
 
-static inline int ib_advise_mr(struct ib_pd *pd, int advice, u32 flags, struct ib_sge *sg_list,
-			       u32 num_sge)
+static inline int ib_advise_mr(struct ib_pd *pd, enum ib_uverbs_advise_mr_advice advice, u32 flags,
+			       struct ib_sge *sg_list, u32 num_sge)
 {
 	(void)pd;
 	(void)advice;
@@ -558,6 +674,24 @@ static inline bool ib_dma_pci_p2p_dma_supported(struct ib_device *device)
 {
 	(void)device;
 	return false;
+}
+
+/* DMA addresses are the process' own, of any length. */
+static inline bool ib_uses_virt_dma(struct ib_device *device)
+{
+	(void)device;
+	return true;
+}
+
+static inline void *ib_virt_dma_to_ptr(u64 dma_addr)
+{
+	return (void *)(uintptr_t)dma_addr;
+}
+
+static inline unsigned int ib_dma_max_seg_size(struct ib_device *device)
+{
+	(void)device;
+	return 0xffffffff;
 }
 
 static inline void ib_dma_sync_sg_for_cpu(struct ib_device *device, struct scatterlist *sg,

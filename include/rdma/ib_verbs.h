@@ -15,6 +15,7 @@
 #ifndef IB_VERBS_H
 #define IB_VERBS_H
 
+#include <anyverbs/device.h>
 #include <rdma/ib_device_attrs.h>
 #include <rdma/ib_types.h>
 
@@ -22,11 +23,17 @@ struct ib_device_core;
 struct ib_uverbs_ops;
 struct ib_qp_pools;
 struct ib_rwq_ind_table;
+struct ib_sig_attrs;
 struct ib_xrcd;
 struct ib_mad;
 struct iw_cm_verbs;
 
 /* ---- objects --------------------------------------------------------------------------------- */
+
+/* A number for messages: `id` is no other CQ's of the process, or no other region's. */
+struct rdma_restrack_entry {
+	u32 id;
+};
 
 /* Drivers embed these. The midlayer sets every field but qp_num, cqe, lkey and rkey, which are
  * the driver's. usecnt: how many objects stand on this one; changed atomically by the midlayer
@@ -57,6 +64,7 @@ struct ib_cq {
 	int usecnt;
 	void *uverbs_priv; /* who makes CQs for channels: uverbs->create_cq */
 	void *poller;	   /* 6.1: of ib_alloc_cq; the midlayer's */
+	struct rdma_restrack_entry res; /* 6.1 */
 };
 
 struct ib_srq {
@@ -102,6 +110,8 @@ struct ib_mr {
 	u32 type; /* enum ib_mr_type */
 	bool need_inval; /* 6.1: the consumer's and rdma_rw's: the key is valid, or about to be */
 	struct list_head qp_entry; /* 6.1: in a pool of a queue pair */
+	struct ib_sig_attrs *sig_attrs; /* 6.1: of IB_MR_TYPE_INTEGRITY, so NULL */
+	struct rdma_restrack_entry res; /* 6.1 */
 };
 
 struct ib_mw {
@@ -134,7 +144,7 @@ enum ib_mad_result {
  * returned. An absent method answers -ENOSYS. */
 struct ib_device {
 	struct ib_device_core *core; /* the midlayer's own */
-	void *dma_device;
+	struct device *dma_device;   /* NULL here: DMA addresses are the process' own */
 	char name[IB_DEVICE_NAME_MAX]; /* one %d becomes the lowest free number */
 	int num_comp_vectors;          /* 0 counts as 1 */
 	struct iw_cm_verbs *iwcm;
@@ -202,6 +212,7 @@ struct ib_device {
 	/* 6.1: what the device can do; the midlayer asks the driver when the device is registered.
 	 * All 0 before, and of a driver that was compiled without it. */
 	struct ib_device_attrs attrs;
+	struct device dev; /* 6.1: for messages: bears `name` once the device is registered */
 };
 
 /* ---- devices and clients --------------------------------------------------------------------- */

@@ -37,7 +37,6 @@ struct ib_pd *ib_alloc_pd_linux61(struct ib_device *device, unsigned int flags)
 	if (IS_ERR(pd))
 		return pd;
 	pd->flags = flags;
-	pd->local_dma_lkey = pd->unsafe_global_rkey = 0;
 	err = consumer_pd_add_keys(pd);
 	if (err == 0)
 		return pd;

@@ -10,17 +10,12 @@ struct ib_cq *ib_create_cq_linux61(struct ib_device *device, ib_comp_handler com
 				   void (*event_handler)(struct ib_event *event, void *context),
 				   void *cq_context, const struct ib_cq_init_attr_linux61 *attr)
 {
-	struct ib_cq *cq;
-
 	if (device == NULL || attr == NULL || attr->cqe > INT_MAX || attr->comp_vector > INT_MAX)
 		return ERR_PTR(-EINVAL);
 	if (attr->flags != 0 || !core_serves_linux61(device))
 		return ERR_PTR(-EOPNOTSUPP);
-	cq = ib_create_cq(device, comp_handler, event_handler, cq_context, (int)attr->cqe,
-			  (int)attr->comp_vector);
-	if (!IS_ERR(cq))
-		cq->poller = NULL;
-	return cq;
+	return ib_create_cq(device, comp_handler, event_handler, cq_context, (int)attr->cqe,
+			    (int)attr->comp_vector);
 }
 
 struct ib_srq *ib_create_srq_linux61(struct ib_pd *pd, struct ib_srq_init_attr_linux61 *init)

@@ -278,6 +278,7 @@ int rdma_rw_ctx_init(struct rdma_rw_ctx *ctx, struct ib_qp *qp, u32 port_num,
 		return -EOPNOTSUPP;
 	ctx->wrs = NULL;
 	ctx->parts = NULL;
+	ctx->reg = NULL;
 	rw_skip(&rest);
 	if (rest.count == 0 || rest.sg == NULL)
 		return -EIO;

@@ -72,5 +72,6 @@ int core_fill_attrs(struct ib_device *device)
 	device->attrs.raw_packet_caps = attr.raw_packet_caps;
 	device->attrs.max_dm_size = attr.max_dm_size;
 	attrs_take_odp(&device->attrs, &attr.odp_caps);
+	device->dev.init_name = device->name;
 	return 0;
 }

@@ -159,7 +159,10 @@ bool extended_has_xrc(const struct ib_device *device);
 bool extended_has_wq(const struct ib_device *device);
 /* The table that the queue pair was created with; NULL: none, or no such field. */
 struct ib_rwq_ind_table *extended_qp_table(const struct ib_qp *qp);
-/* Empties the fields of ib_linux61.h, if the driver has them. */
+/* Empties the fields of ib_linux61.h, if the driver has them, and gives CQs and regions numbers. */
+void extended_pd_clear(struct ib_pd *pd);
+void extended_cq_clear(struct ib_cq *cq);
+void extended_mr_clear(struct ib_mr *mr);
 void extended_qp_clear(struct ib_qp *qp);
 /* Nothing where the driver's struct has no such field. */
 void extended_qp_set_table(struct ib_qp *qp, struct ib_rwq_ind_table *table);

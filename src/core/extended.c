@@ -25,11 +25,11 @@ enum {
 	OPS_WITH_XRC = offsetof(struct ib_device_ops, close_xrcd) + sizeof(void *),
 	OPS_WITH_WQ = offsetof(struct ib_device_ops, destroy_rwq_ind_table) + sizeof(void *),
 	/* of objects with the fields of ib_linux61.h */
-	DEVICE_WITH_ATTRS = offsetof(struct ib_device, attrs) + sizeof(struct ib_device_attrs),
+	DEVICE_WITH_DEV = offsetof(struct ib_device, dev) + sizeof(struct device),
 	PD_WITH_KEYS = offsetof(struct ib_pd, internal_mr) + sizeof(void *),
-	CQ_WITH_POLLER = offsetof(struct ib_cq, poller) + sizeof(void *),
+	CQ_WITH_RES = offsetof(struct ib_cq, res) + sizeof(struct rdma_restrack_entry),
 	QP_WITH_POOLS = offsetof(struct ib_qp, pools) + sizeof(void *),
-	MR_WITH_ENTRY = offsetof(struct ib_mr, qp_entry) + sizeof(struct list_head),
+	MR_WITH_RES = offsetof(struct ib_mr, res) + sizeof(struct rdma_restrack_entry),
 	XRCD_ATTR_MIN = sizeof(struct ib_xrcd_init_attr),
 };
 
@@ -105,9 +105,42 @@ bool core_serves_linux61(const struct ib_device *device)
 {
 	const struct ib_device_ops *ops = &device->core->ops;
 
-	return ops->device_size >= DEVICE_WITH_ATTRS && ops->pd_size >= PD_WITH_KEYS &&
-	       ops->cq_size >= CQ_WITH_POLLER && ops->qp_size >= QP_WITH_POOLS &&
-	       ops->mr_size >= MR_WITH_ENTRY;
+	return ops->device_size >= DEVICE_WITH_DEV && ops->pd_size >= PD_WITH_KEYS &&
+	       ops->cq_size >= CQ_WITH_RES && ops->qp_size >= QP_WITH_POOLS &&
+	       ops->mr_size >= MR_WITH_RES;
+}
+
+static u32 extended_next_id(void)
+{
+	static u32 last ATOMIC_ONLY;
+
+	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
+void extended_pd_clear(struct ib_pd *pd)
+{
+	if (!core_serves_linux61(pd->device))
+		return;
+	pd->local_dma_lkey = pd->unsafe_global_rkey = 0;
+	pd->flags = 0;
+	pd->internal_mr = NULL;
+}
+
+void extended_cq_clear(struct ib_cq *cq)
+{
+	if (!core_serves_linux61(cq->device))
+		return;
+	cq->poller = NULL;
+	cq->res.id = extended_next_id();
+}
+
+void extended_mr_clear(struct ib_mr *mr)
+{
+	if (!core_serves_linux61(mr->device))
+		return;
+	mr->need_inval = false;
+	mr->sig_attrs = NULL;
+	mr->res.id = extended_next_id();
 }
 
 void extended_qp_clear(struct ib_qp *qp)

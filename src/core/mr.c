@@ -23,6 +23,7 @@ static struct ib_mr *ib_mr_finish(struct ib_mr *mr, struct ib_pd *pd)
 	mr->device = pd->device;
 	mr->pd = pd;
 	mr->usecnt = 0;
+	extended_mr_clear(mr);
 	return mr;
 }
 

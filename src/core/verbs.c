@@ -14,6 +14,7 @@ struct ib_pd *ib_alloc_pd(struct ib_device *device)
 	if (!IS_ERR(pd)) {
 		pd->device = device;
 		pd->usecnt = 0;
+		extended_pd_clear(pd);
 	}
 	return pd;
 }
@@ -47,6 +48,7 @@ static void verbs_cq_fill(struct ib_cq *cq, struct ib_device *device)
 	cq->cq_context = NULL;
 	cq->uverbs_priv = NULL;
 	cq->usecnt = 0;
+	extended_cq_clear(cq);
 }
 
 struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler comp_handler,

@@ -310,6 +310,75 @@ static void attrs__say_what_the_device_can(void **state)
 	assert_int_equal(attrs->kernel_cap_flags, 0);
 }
 
+/* What messages call a device and its objects. */
+static void names__of_objects_in_messages(void **state)
+{
+	struct ib_cq *cq = rig_ok(ib_alloc_cq(rig.dev, NULL, 8, 0, IB_POLL_DIRECT));
+	struct ib_cq *other = rig_ok(ib_alloc_cq_any(rig.dev, NULL, 8, IB_POLL_DIRECT));
+	struct ib_mr *mr = rig_ok(ib_alloc_mr(rig.pd, IB_MR_TYPE_MEM_REG, 4));
+	struct ib_mr *next = rig_ok(ib_alloc_mr(rig.pd, IB_MR_TYPE_MEM_REG, 4));
+
+	assert_string_equal(rig.dev->dev.init_name, rig.dev->name);
+	assert_null(rig.dev->dev.parent);
+	assert_int_equal(ibdev_to_node(rig.dev), -1);
+	assert_int_not_equal(cq->res.id, other->res.id);
+	assert_int_not_equal(mr->res.id, next->res.id);
+	assert_false(mr->need_inval);
+	ib_dereg_mr(next);
+	ib_dereg_mr(mr);
+	ib_free_cq(other);
+	ib_free_cq(cq);
+}
+
+static void ports__of_a_roce_adapter(void **state)
+{
+	union ib_gid gid, cached;
+	u32 port, ports = 0;
+
+	rdma_for_each_port(rig.dev, port) ports++;
+	assert_int_equal(ports, rig.dev->phys_port_cnt);
+	assert_int_equal(rdma_start_port(rig.dev), 1);
+	assert_int_equal(rdma_end_port(rig.dev), rig.dev->phys_port_cnt);
+	assert_true(rdma_is_port_valid(rig.dev, 1) && !rdma_is_port_valid(rig.dev, 0));
+	assert_true(rdma_protocol_roce(rig.dev, 1) && rdma_protocol_roce_udp_encap(rig.dev, 1));
+	assert_false(rdma_protocol_ib(rig.dev, 1) || rdma_protocol_iwarp(rig.dev, 1));
+	assert_true(rdma_cap_ib_mad(rig.dev, 1) && rdma_cap_ib_cm(rig.dev, 1));
+	assert_true(rdma_cap_eth_ah(rig.dev, 1));
+	assert_false(rdma_cap_ib_smi(rig.dev, 1) || rdma_cap_ib_sa(rig.dev, 1) ||
+		     rdma_cap_ib_mcast(rig.dev, 1) || rdma_cap_af_ib(rig.dev, 1));
+	assert_false(rdma_cap_iw_cm(rig.dev, 1) || rdma_cap_read_inv(rig.dev, 1));
+	assert_int_equal(rdma_query_gid(rig.dev, 1, 0, &gid), 0);
+	assert_int_equal(ib_get_cached_gid(rig.dev, 1, 0, &cached), 0);
+	assert_memory_equal(&gid, &cached, sizeof(gid));
+	assert_int_equal(rdma_query_gid(rig.dev, 0, 0, &gid), -EINVAL);
+	assert_int_equal(rdma_query_gid(rig.dev, 1, -1, &gid), -EINVAL);
+	assert_int_equal(rdma_query_gid(rig.dev, 1, 100000, &gid), -EINVAL);
+}
+
+/* Numbers that upper layers exchange with their peers, or keep as bits. */
+static void signatures__have_linux_numbers(void **state)
+{
+	struct ib_sig_attrs attrs = {
+		.check_mask = IB_SIG_CHECK_GUARD | IB_SIG_CHECK_APPTAG | IB_SIG_CHECK_REFTAG,
+		.mem.sig_type = IB_SIG_TYPE_NONE,
+		.wire = { .sig_type = IB_SIG_TYPE_T10_DIF, .sig.dif.bg_type = IB_T10DIF_CSUM }
+	};
+	struct ib_mr_status status = { .sig_err.err_type = IB_SIG_BAD_APPTAG };
+
+	assert_int_equal(attrs.check_mask, 0xff);
+	assert_int_equal(attrs.wire.sig.dif.bg_type, 1);
+	assert_int_equal(IB_SIG_CHECK_GUARD, 0xc0);
+	assert_int_equal(status.sig_err.err_type, 2);
+	assert_int_equal(IB_PROT_T10DIF_TYPE_3 | IB_GUARD_T10DIF_CSUM, 6);
+	assert_int_equal(rig.dev->attrs.sig_prot_cap | rig.dev->attrs.sig_guard_cap, 0);
+	assert_int_equal(rig.dev->attrs.kernel_cap_flags & IBK_INTEGRITY_HANDOVER, 0);
+	assert_null(rig.mr->sig_attrs);
+	assert_int_equal(IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE, 1);
+	assert_int_equal(ib_advise_mr(rig.pd, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+				      IB_UVERBS_ADVISE_MR_FLAG_FLUSH, NULL, 0),
+			 -EOPNOTSUPP);
+}
+
 /* ---- the list -------------------------------------------------------------------------------- */
 
 typedef void (*any_function)(void);
@@ -340,6 +409,7 @@ static const struct {
 	NAME(ib_dma_map_sg),
 	NAME(ib_dma_map_single),
 	NAME(ib_dma_mapping_error),
+	NAME(ib_dma_max_seg_size),
 	NAME(ib_dma_pci_p2p_dma_supported),
 	NAME(ib_dma_sync_sg_for_cpu),
 	NAME(ib_dma_sync_sg_for_device),
@@ -376,9 +446,12 @@ static const struct {
 	NAME(ib_unregister_client),
 	NAME(ib_unregister_event_handler),
 	NAME(ib_update_fast_reg_key),
+	NAME(ib_uses_virt_dma),
 	NAME(ib_wc_status_msg),
+	NAME(ibdev_to_node),
 	NAME(rdma_accept),
 	NAME(rdma_bind_addr),
+	NAME(rdma_cap_ib_cm),
 	NAME(rdma_connect),
 	NAME(rdma_connect_locked),
 	NAME(rdma_consumer_reject_data),
@@ -387,12 +460,17 @@ static const struct {
 	NAME(rdma_destroy_id),
 	NAME(rdma_destroy_qp),
 	NAME(rdma_disconnect),
+	NAME(rdma_end_port),
 	NAME(rdma_event_msg),
 	NAME(rdma_ib_or_roce),
+	NAME(rdma_is_port_valid),
 	NAME(rdma_listen),
 	NAME(rdma_lock_handler),
 	NAME(rdma_notify),
+	NAME(rdma_protocol_ib),
 	NAME(rdma_protocol_iwarp),
+	NAME(rdma_protocol_roce),
+	NAME(rdma_query_gid),
 	NAME(rdma_read_gids),
 	NAME(rdma_reject),
 	NAME(rdma_reject_msg),
@@ -409,6 +487,7 @@ static const struct {
 	NAME(rdma_set_afonly),
 	NAME(rdma_set_min_rnr_timer),
 	NAME(rdma_set_service_type),
+	NAME(rdma_start_port),
 	NAME(rdma_unlock_handler),
 };
 
@@ -443,6 +522,9 @@ static void refused__what_no_device_has(void **state)
 	assert_int_equal(ib_map_mr_sg_zbva(rig.mr, NULL, 0, NULL, 4096), -EOPNOTSUPP);
 	assert_int_equal(PTR_ERR(ib_reg_user_mr(rig.pd, 0, 1, 0, 0)), -EOPNOTSUPP);
 	assert_int_equal(ib_advise_mr(rig.pd, 0, 0, NULL, 0), -EOPNOTSUPP);
+	assert_true(ib_uses_virt_dma(rig.dev));
+	assert_ptr_equal(ib_virt_dma_to_ptr((uintptr_t)state), state);
+	assert_int_equal(ib_dma_max_seg_size(rig.dev), UINT32_MAX);
 	assert_false(ib_dma_pci_p2p_dma_supported(rig.dev));
 	assert_false(rdma_protocol_iwarp(rig.dev, 1));
 	assert_true(rdma_ib_or_roce(rig.dev, 1));
@@ -570,6 +652,9 @@ int main(void)
 		cmocka_unit_test(lock_handler__keeps_the_event_back),
 		cmocka_unit_test(set_min_rnr_timer__takes_five_bits),
 		cmocka_unit_test(attrs__say_what_the_device_can),
+		cmocka_unit_test(names__of_objects_in_messages),
+		cmocka_unit_test(ports__of_a_roce_adapter),
+		cmocka_unit_test(signatures__have_linux_numbers),
 	};
 
 	return rig_run_tests(tests);

@@ -1,22 +1,26 @@
-/* device.h: a device, as far as messages need one: its name goes before them (linux/printk.h). */
+/* device.h: a device (struct device of <anyverbs/device.h>), as far as messages need one: its name
+ * goes before them (linux/printk.h). */
 #ifndef ANYVERBS_LINUX_DEVICE_H
 #define ANYVERBS_LINUX_DEVICE_H
 
+#include <anyverbs/device.h>
 #include <linux/kernel.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/numa.h>
 #include <linux/slab.h>
-
-struct device {
-	const char *init_name; /* the owner's; NULL: "device" */
-	struct device *parent;
-	void *driver_data;
-};
 
 static inline const char *dev_name(const struct device *device)
 {
 	return device && device->init_name ? device->init_name : "device";
+}
+
+/* Memory of a program is of no node. */
+static inline int dev_to_node(const struct device *device)
+{
+	(void)device;
+	return NUMA_NO_NODE;
 }
 
 static inline void *dev_get_drvdata(const struct device *device)

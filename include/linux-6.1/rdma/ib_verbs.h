@@ -10,6 +10,30 @@
 
 #include "../../rdma/ib_verbs.h"
 
+/* Linux's header includes these, and its readers rely on that. They are there if the program has
+ * the words of kernel code (docs/kernel-code.md). */
+#if !defined(__cplusplus) && __has_include(<linux/workqueue.h>)
+#include <linux/atomic.h>
+#include <linux/completion.h>
+#include <linux/device.h>
+#include <linux/dma-mapping.h>
+#include <linux/in6.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/netdevice.h>
+#include <linux/refcount.h>
+#include <linux/rwsem.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#endif
+
 #include "../../rdma/ib_extended.h"
 #include "../../rdma/rdma_cm.h"
 #include "../../rdma/rdma_cm_ib.h"
