@@ -69,7 +69,7 @@ struct poller {
 	enum ib_poll_context context FIXED;
 	int comp_vector FIXED;
 	bool stopped ATOMIC_ONLY;	    /* the CQ is being freed: a turn does nothing */
-	bool over ATOMIC_ONLY; /* the device has gone, and every completion was handed over */
+	u32 turns ATOMIC_ONLY;		    /* that have emptied the CQ */
 	struct vector_item item GUARDS_ITSELF; /* SOFTIRQ: the turn */
 	struct worker *worker FIXED;	       /* WORKQUEUE */
 	struct work work GUARDS_ITSELF;	       /* WORKQUEUE: the turn */
@@ -80,10 +80,9 @@ struct poller {
 	u32 claimed OWNED_BY(cq_pool.lock); /* completions that they may have waiting at once */
 };
 
-/* Returns when each completion of a CQ whose device has gone has been handed to its `done`: such a
- * device flushes what waits, and a poll then says so (soft_unplug). False: that does not come. May
- * block; not from a `done` of the CQ. */
-bool poller_finish(struct ib_cq *cq);
+/* Returns when every completion that the CQ has at the call has had its `done`. Not from such a
+ * one, and not with IB_POLL_DIRECT. May block. */
+void poller_await_turn(struct poller *p);
 
 /* NULL: the CQ was not made by ib_alloc_cq. */
 static inline struct poller *poller_of(const struct ib_cq *cq)

@@ -3,10 +3,13 @@
  * Runs: the caller, who sleeps    Locks: none
  *
  * In ERR a queue completes its requests in order, so the completion of the last request says that
- * all others have come. Both are of the same CQ, which hands them over one after the other.
+ * all others have come. Both are of the same CQ, which hands them over one after the other. A
+ * device that is gone takes no request; it has flushed all queues, and the drain waits until what
+ * lies in the CQ is handed over.
  */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cond.h"
 #include "base/log.h"
@@ -43,13 +46,33 @@ static void consumer_drain_wait(struct consumer_drain *d, struct ib_cq *cq)
 	}
 }
 
-/* True: the last request is not to be waited for. A device that has gone takes none; it flushes
- * those that it has. */
+/* A device that goes flushes its queue pairs itself, and refuses to be armed when it has. */
+static void consumer_drain_gone(struct ib_cq *cq)
+{
+	struct poller *p = poller_of(cq);
+	bool direct = p == NULL || p->context == IB_POLL_DIRECT;
+
+	while (ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) != -EIO) {
+		if (direct)
+			ib_process_cq_direct(cq, -1);
+		usleep(DRAIN_NAP_NS / 1000);
+	}
+	if (direct)
+		ib_process_cq_direct(cq, -1);
+	else
+		poller_await_turn(p);
+}
+
+/* True, with what is to be said or done about it: the queue takes no request of the drain's. */
 static bool consumer_drain_is_over(int err, const struct ib_qp *qp, struct ib_cq *cq)
 {
-	if (err != 0 && (err != -EIO || !poller_finish(cq)))
+	if (err == 0)
+		return false;
+	if (err == -EIO && ib_peek_cq(cq, 1) == -EIO)
+		consumer_drain_gone(cq);
+	else
 		log_warn("consumer", "queue pair %u is not drained: error %d", qp->qp_num, -err);
-	return err != 0;
+	return true;
 }
 
 static int consumer_drain_to_error(struct ib_qp *qp)

@@ -9,13 +9,17 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "consumer/consumer_priv.h"
 
-enum { POLLER_BATCH_DIRECT = 8, POLLER_BUDGET_VECTOR = 256, POLLER_BUDGET_WORKER = 65536 };
-enum { POLLER_FINISH_TRIES = 5000, POLLER_FINISH_NAP_NS = 1000000 };
+enum {
+	POLLER_BATCH_DIRECT = 8,
+	POLLER_BUDGET_VECTOR = 256,
+	POLLER_BUDGET_WORKER = 65536,
+	POLLER_LOOK_US = 1000, /* between looks at the turns of a CQ */
+};
 
 static void poller_hand(struct ib_cq *cq, struct ib_wc *wc, int count)
 {
@@ -24,19 +28,16 @@ static void poller_hand(struct ib_cq *cq, struct ib_wc *wc, int count)
 			wc[i].wr_cqe->done(cq, &wc[i]);
 }
 
-/* Returns how many were taken; budget -1: until none waits. *over: the device has gone, and no
- * completion comes any more. */
-static int poller_take(struct ib_cq *cq, int budget, struct ib_wc *wc, int batch, bool *over)
+/* Returns how many were taken; budget -1: until none waits. */
+static int poller_take(struct ib_cq *cq, int budget, struct ib_wc *wc, int batch)
 {
 	int taken = 0, want, got;
 
 	do {
 		want = budget < 0 ? batch : MIN(batch, budget - taken);
 		got = ib_poll_cq(cq, want, wc);
-		if (got <= 0) {
-			*over = got < 0;
+		if (got <= 0)
 			break;
-		}
 		poller_hand(cq, wc, got);
 		taken += got;
 	} while (got == batch && taken != budget);
@@ -46,23 +47,34 @@ static int poller_take(struct ib_cq *cq, int budget, struct ib_wc *wc, int batch
 int ib_process_cq_direct(struct ib_cq *cq, int budget)
 {
 	struct ib_wc wc[POLLER_BATCH_DIRECT];
-	bool over;
 
-	return cq == NULL ? -EINVAL : poller_take(cq, budget, wc, POLLER_BATCH_DIRECT, &over);
+	return cq == NULL ? -EINVAL : poller_take(cq, budget, wc, POLLER_BATCH_DIRECT);
+}
+
+/* True: a completion may have come before the arm. A CQ that cannot be armed is of a device that is
+ * gone, and no event will come: what was flushed since the last poll is taken here. */
+static bool poller_arm(struct poller *p)
+{
+	int missed = ib_req_notify_cq(p->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS);
+
+	if (missed < 0)
+		(void)poller_take(p->cq, -1, p->wc, POLLER_BATCH);
+	return missed > 0;
 }
 
 /* True: the turn is to come again. */
 static bool poller_turn(struct poller *p, int budget)
 {
-	bool over = false;
+	bool missed;
 
 	if (__atomic_load_n(&p->stopped, __ATOMIC_ACQUIRE))
 		return false;
-	if (poller_take(p->cq, budget, p->wc, POLLER_BATCH, &over) >= budget)
+	if (poller_take(p->cq, budget, p->wc, POLLER_BATCH) >= budget)
 		return true;
-	if (over)
-		__atomic_store_n(&p->over, true, __ATOMIC_RELAXED); /* read behind a flush */
-	return ib_req_notify_cq(p->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) > 0;
+	missed = poller_arm(p);
+	/* pairs with the load in poller_await_turn */
+	__atomic_add_fetch(&p->turns, 1, __ATOMIC_RELEASE);
+	return missed;
 }
 
 static void poller_on_vector(struct vector_item *item)
@@ -89,12 +101,23 @@ static void poller_queue(struct poller *p)
 		work_push(&p->work);
 }
 
+/* The second turn that ends has begun after the call. */
+void poller_await_turn(struct poller *p)
+{
+	u32 before = __atomic_load_n(&p->turns, __ATOMIC_ACQUIRE);
+
+	while (__atomic_load_n(&p->turns, __ATOMIC_ACQUIRE) - before < 2) {
+		poller_queue(p);
+		usleep(POLLER_LOOK_US);
+	}
+}
+
 /* The CQ's event. */
 static void poller_event(struct ib_cq *cq, void *context)
 {
-	struct poller *p = cq->poller;
+	struct poller *p = __atomic_load_n(&cq->poller, __ATOMIC_ACQUIRE);
 
-	if (!__atomic_load_n(&p->stopped, __ATOMIC_ACQUIRE))
+	if (p != NULL && !__atomic_load_n(&p->stopped, __ATOMIC_ACQUIRE))
 		poller_queue(p);
 }
 
@@ -148,7 +171,8 @@ struct ib_cq *ib_alloc_cq(struct ib_device *device, void *private, int nr_cqe, i
 		return cq;
 	}
 	p->cq = cq;
-	cq->poller = p;
+	/* pairs with poller_event's load */
+	__atomic_store_n(&cq->poller, p, __ATOMIC_RELEASE);
 	if (!direct)
 		ib_req_notify_cq(cq, IB_CQ_NEXT_COMP);
 	return cq;
@@ -176,34 +200,6 @@ static void poller_flush(struct poller *p)
 		work_cancel_wait(&p->work);
 }
 
-/* One turn more, on its thread; true: it was the last. */
-static bool poller_turn_again(struct poller *p)
-{
-	poller_queue(p);
-	if (p->context == IB_POLL_SOFTIRQ)
-		vector_item_flush(&p->item);
-	else
-		work_queue_flush(&p->worker->queue);
-	return __atomic_load_n(&p->over, __ATOMIC_RELAXED);
-}
-
-bool poller_finish(struct ib_cq *cq)
-{
-	struct poller *p = poller_of(cq);
-	struct ib_wc wc[POLLER_BATCH_DIRECT];
-	bool over = false;
-
-	for (int tries = 0; !over && tries < POLLER_FINISH_TRIES; tries++) {
-		if (tries > 0)
-			clock_sleep_ns(POLLER_FINISH_NAP_NS);
-		if (p != NULL && p->context != IB_POLL_DIRECT)
-			over = poller_turn_again(p);
-		else
-			poller_take(cq, -1, wc, POLLER_BATCH_DIRECT, &over);
-	}
-	return over;
-}
-
 void ib_free_cq(struct ib_cq *cq)
 {
 	struct poller *p = cq != NULL ? poller_of(cq) : NULL;
@@ -218,9 +214,12 @@ void ib_free_cq(struct ib_cq *cq)
 	/* pairs with poller_turn's and poller_event's loads */
 	__atomic_store_n(&p->stopped, true, __ATOMIC_RELEASE);
 	poller_flush(p);
-	if (ib_destroy_cq(cq) != 0)
+	/* ib_destroy_cq takes no CQ that polls itself; pairs with poller_event's load */
+	__atomic_store_n(&cq->poller, NULL, __ATOMIC_RELEASE);
+	if (ib_destroy_cq(cq) != 0) {
 		log_warn("consumer", "device %s does not destroy a CQ", device);
-	else
-		poller_flush(p);
+		return;
+	}
+	poller_flush(p);
 	poller_free(p);
 }

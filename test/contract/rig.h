@@ -52,6 +52,8 @@ int rig_run(const struct CMUnitTest *tests, size_t count, void (*begin)(void));
 /* For `begin`: forks the test's other process, which runs child() and does not return from it, and
  * ends with its parent. *channel: in each process its end of a socket between them. */
 void rig_fork_peer(int *channel, void (*child)(void));
+/* Runs `anyverbs device VERB NAME` on the test's node; returns its exit status. */
+int rig_device(const char *verb, const char *name);
 #define rig_run_tests(tests) rig_run(tests, sizeof(tests) / sizeof((tests)[0]), NULL)
 /* cmocka's group fixtures: the adapter with a PD, a region and a buffer. */
 int rig_group_setup(void **state);

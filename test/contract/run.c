@@ -46,6 +46,20 @@ static void run_stop_node(void)
 	wait(NULL);
 }
 
+int rig_device(const char *verb, const char *name)
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		execl(CONTRACT_COMMAND, CONTRACT_COMMAND, "device", verb, name, (char *)NULL);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return -1;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 enum { RUN_GAP = 256 << 10 };
 
 static CMUnitTestFunction run_function;

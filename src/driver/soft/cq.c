@@ -309,9 +309,13 @@ static int soft_cq_peek_ib(struct ib_cq *ib, int count)
 	return err != 0 ? err : cq_peek(&SOFT_OF(cq, ib)->q, count);
 }
 
+/* A device that goes takes arms until it has flushed everything (soft_unplug): a consumer that
+ * polls, finds nothing and arms is told of what is flushed afterwards. Pairs with the release of
+ * `live` there: behind -EIO every completion can be polled. */
 static int soft_cq_req_notify(struct ib_cq *ib, enum ib_cq_notify_flags flags)
 {
-	int ret = soft_check(ib->device);
+	struct soft_device *dev = soft_dev(ib->device);
+	int ret = __atomic_load_n(&dev->live, __ATOMIC_ACQUIRE) ? 0 : soft_check(ib->device);
 
 	if (ret == 0)
 		ret = cq_arm(&SOFT_OF(cq, ib)->q, (u32)flags);
