@@ -300,8 +300,9 @@ AV_EXPORT struct ib_mr *ib_alloc_mr(struct ib_pd *pd, enum ib_mr_type mr_type, u
  * the region, as pages of page_size bytes. Elements join where they meet, or at page borders. Takes
  * elements until one does not fit: returns how many, and sets *sg_offset to the bytes of the next
  * one that were taken; mr->iova and mr->length say what was mapped. The list is read during the
- * call only. Never blocks, any context. Else -EINVAL: no elements, an offset beyond the first, a
- * page size that is no power of two or that the device does not have; -EOPNOTSUPP. */
+ * call only. Never blocks, any context. Else -EINVAL: a region that is not of ib_alloc_mr, no
+ * elements, an offset beyond the first, a page size that is no power of two or that the device does
+ * not have; -EOPNOTSUPP. */
 AV_EXPORT int ib_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int sg_nents,
 			   unsigned int *sg_offset, unsigned int page_size);
 

@@ -13,7 +13,8 @@
  *
  * Context: rdma_rw_ctx_wrs, rdma_rw_ctx_post, ib_mr_pool_get, ib_mr_pool_put, ib_process_cq_direct
  * and the inline functions never block; everything else may. Results as in ib_verbs.h. A NULL
- * object is -EINVAL where a call has a result, and otherwise nothing happens.
+ * object is -EINVAL where a call has a result, and otherwise nothing happens; of the calls of
+ * ib_verbs.h, ib_extended.h and rdma_cm.h that docs/linux-6.1.md lists, too.
  */
 #ifndef IB_LINUX61_H
 #define IB_LINUX61_H
@@ -46,13 +47,14 @@ AV_EXPORT void ib_unregister_client_linux61(struct ib_client_linux61 *client);
 static inline void *ib_get_client_data_linux61(struct ib_device *device,
 					       struct ib_client_linux61 *client)
 {
-	return ib_get_client_data(device, &client->base);
+	return device && client ? ib_get_client_data(device, &client->base) : NULL;
 }
 
 static inline void ib_set_client_data_linux61(struct ib_device *device,
 					      struct ib_client_linux61 *client, void *data)
 {
-	ib_set_client_data(device, &client->base, data);
+	if (device && client)
+		ib_set_client_data(device, &client->base, data);
 }
 
 /* ---- completion queues that poll themselves -------------------------------------------------- */
@@ -145,9 +147,9 @@ AV_EXPORT struct ib_srq *ib_create_srq_linux61(struct ib_pd *pd,
 /* ---- drains ---------------------------------------------------------------------------------- */
 
 /* Takes the queue pair to ERR and returns when every completion of its send queue has been handed
- * to its `done`. The send CQ is of ib_alloc_cq, CQ and queue have room for one more, and nobody
- * posts meanwhile. A queue pair that cannot go to ERR, or that refuses the request, is left alone,
- * with a warning. A device that has gone flushes by itself; that is waited for. */
+ * to its `done`; of a device that was pulled out, too, which flushes its queue pairs itself. The
+ * send CQ is of ib_alloc_cq, CQ and queue have room for one more, and nobody posts meanwhile. A
+ * queue pair that cannot go to ERR, or that refuses the request, is left alone, with a warning. */
 AV_EXPORT void ib_drain_sq(struct ib_qp *qp);
 
 /* The same of the receive queue. With an SRQ nothing happens but the change to ERR: requests of an
@@ -235,18 +237,24 @@ enum {
 static inline int ib_post_send_linux61(struct ib_qp *qp, const struct ib_send_wr_linux61 *wr,
 				       const struct ib_send_wr_linux61 **bad)
 {
+	if (__builtin_expect(!qp, 0))
+		return -22; /* EINVAL */
 	return ib_post_send(qp, (struct ib_send_wr *)(uintptr_t)wr, (struct ib_send_wr **)bad);
 }
 
 static inline int ib_post_recv_linux61(struct ib_qp *qp, const struct ib_recv_wr *wr,
 				       const struct ib_recv_wr **bad)
 {
+	if (__builtin_expect(!qp, 0))
+		return -22; /* EINVAL */
 	return ib_post_recv(qp, (struct ib_recv_wr *)(uintptr_t)wr, (struct ib_recv_wr **)bad);
 }
 
 static inline int ib_post_srq_recv_linux61(struct ib_srq *srq, const struct ib_recv_wr *wr,
 					   const struct ib_recv_wr **bad)
 {
+	if (__builtin_expect(!srq, 0))
+		return -22; /* EINVAL */
 	return ib_post_srq_recv(srq, (struct ib_recv_wr *)(uintptr_t)wr, (struct ib_recv_wr **)bad);
 }
 
@@ -452,9 +460,9 @@ static inline void rdma_read_gids(struct rdma_cm_id *id, union ib_gid *sgid, uni
 	static const union ib_gid none = { { 0 } };
 
 	if (sgid)
-		*sgid = id->device ? id->route.addr.sgid : none;
+		*sgid = id && id->device ? id->route.addr.sgid : none;
 	if (dgid)
-		*dgid = id->device ? id->route.addr.dgid : none;
+		*dgid = id && id->device ? id->route.addr.dgid : none;
 }
 
 /* Memory of a program is of no node: NUMA_NO_NODE. */

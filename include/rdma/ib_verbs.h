@@ -436,7 +436,7 @@ AV_EXPORT struct ib_cq *ib_create_cq(struct ib_device *device, ib_comp_handler c
 AV_EXPORT int ib_modify_cq(struct ib_cq *cq, u16 cq_count, u16 cq_period);
 
 /* Destroys the CQ. Waits until no handler of it runs. May block. 0; -EBUSY: a queue pair or SRQ
- * uses it. */
+ * uses it; -EOPNOTSUPP: it is of ib_alloc_cq (ib_linux61.h), and ib_free_cq ends it. */
 AV_EXPORT int ib_destroy_cq(struct ib_cq *cq);
 
 /* Changes how many completions the CQ holds; those that wait, and an arm, stay. May block. 0;

@@ -26,10 +26,10 @@ void consumer_pools_empty(struct ib_qp *qp)
 
 struct ib_mr *ib_mr_pool_get(struct ib_qp *qp, struct list_head *list)
 {
-	struct consumer_pools *pools = consumer_pools_of(qp);
+	struct consumer_pools *pools = qp != NULL ? consumer_pools_of(qp) : NULL;
 	struct ib_mr *mr = NULL;
 
-	if (pools == NULL)
+	if (pools == NULL || list == NULL)
 		return NULL;
 	lock_acquire(&pools->lock);
 	if (!list_empty(list)) {
@@ -43,8 +43,10 @@ struct ib_mr *ib_mr_pool_get(struct ib_qp *qp, struct list_head *list)
 /* To the end: a key that has just been invalidated is used again last. */
 void ib_mr_pool_put(struct ib_qp *qp, struct list_head *list, struct ib_mr *mr)
 {
-	struct consumer_pools *pools = consumer_pools_of(qp);
+	struct consumer_pools *pools = qp != NULL ? consumer_pools_of(qp) : NULL;
 
+	if (pools == NULL || list == NULL || mr == NULL)
+		return;
 	lock_acquire(&pools->lock);
 	list_push_back(list, &mr->qp_entry);
 	lock_release(&pools->lock);

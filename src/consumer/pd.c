@@ -44,15 +44,16 @@ struct ib_pd *ib_alloc_pd_linux61(struct ib_device *device, unsigned int flags)
 	return ERR_PTR(err);
 }
 
-/* The region counts as one use. */
+/* The region counts as one use. A domain of ib_alloc_pd has none. */
 void ib_dealloc_pd_linux61(struct ib_pd *pd)
 {
 	struct ib_mr *mr;
 
 	if (pd == NULL)
 		return;
-	mr = pd->internal_mr;
-	if (__atomic_load_n(&pd->usecnt, __ATOMIC_ACQUIRE) > 1 || ib_dereg_mr(mr) != 0) {
+	mr = core_serves_linux61(pd->device) ? pd->internal_mr : NULL;
+	if (__atomic_load_n(&pd->usecnt, __ATOMIC_ACQUIRE) > (mr != NULL) ||
+	    (mr != NULL && ib_dereg_mr(mr) != 0)) {
 		log_warn("consumer", "a domain of device %s is in use and stays", pd->device->name);
 		return;
 	}

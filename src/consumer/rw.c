@@ -324,6 +324,8 @@ struct ib_send_wr_linux61 *rdma_rw_ctx_wrs(struct rdma_rw_ctx *ctx, struct ib_qp
 {
 	struct ib_send_wr_linux61 *first, *last;
 
+	if (ctx == NULL || qp == NULL)
+		return chain_wr;
 	if (ctx->type == RW_REGISTERED) {
 		first = rw_join(ctx, &last);
 	} else if (ctx->type == RW_SEVERAL) {

@@ -135,7 +135,7 @@ const char *rdma_reject_msg(struct rdma_cm_id *id, int reason)
 const void *rdma_consumer_reject_data(struct rdma_cm_id *id, struct rdma_cm_event *event,
 				      u8 *data_len)
 {
-	bool consumers = event->status == IB_CM_REJ_CONSUMER_DEFINED;
+	bool consumers = event != NULL && event->status == IB_CM_REJ_CONSUMER_DEFINED;
 
 	*data_len = consumers ? event->param.conn.private_data_len : 0;
 	return consumers ? event->param.conn.private_data : NULL;

@@ -159,6 +159,8 @@ bool extended_has_xrc(const struct ib_device *device);
 bool extended_has_wq(const struct ib_device *device);
 /* The table that the queue pair was created with; NULL: none, or no such field. */
 struct ib_rwq_ind_table *extended_qp_table(const struct ib_qp *qp);
+/* Is it of ib_alloc_cq, and not being freed? */
+bool extended_cq_polls_itself(const struct ib_cq *cq);
 /* Empties the fields of ib_linux61.h, if the driver has them, and gives CQs and regions numbers. */
 void extended_pd_clear(struct ib_pd *pd);
 void extended_cq_clear(struct ib_cq *cq);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <rdma/ib_linux61.h>
+
 #include "core/consumer.h"
 #include "core/core_priv.h"
 
@@ -110,6 +112,11 @@ bool core_serves_linux61(const struct ib_device *device)
 	       ops->mr_size >= MR_WITH_RES;
 }
 
+bool extended_cq_polls_itself(const struct ib_cq *cq)
+{
+	return core_serves_linux61(cq->device) && __atomic_load_n(&cq->poller, __ATOMIC_RELAXED);
+}
+
 static u32 extended_next_id(void)
 {
 	static u32 last ATOMIC_ONLY;
@@ -138,6 +145,7 @@ void extended_mr_clear(struct ib_mr *mr)
 {
 	if (!core_serves_linux61(mr->device))
 		return;
+	mr->type = IB_MR_TYPE_DMA; /* of ib_alloc_mr it will be another */
 	mr->need_inval = false;
 	mr->sig_attrs = NULL;
 	mr->res.id = extended_next_id();

@@ -273,9 +273,12 @@ int ib_query_mr(struct ib_mr *mr, struct ib_mr_attr *attr)
 
 int ib_dereg_mr(struct ib_mr *mr)
 {
-	struct ib_pd *pd = mr->pd;
+	struct ib_pd *pd;
 	int err;
 
+	if (!mr)
+		return -EINVAL;
+	pd = mr->pd;
 	if (!use_claim(&mr->usecnt))
 		return -EBUSY;
 	err = DRIVER_CALL(mr->device->dereg_mr(mr));
@@ -290,9 +293,12 @@ int ib_dereg_mr(struct ib_mr *mr)
 
 struct ib_mr *ib_alloc_mr(struct ib_pd *pd, enum ib_mr_type mr_type, u32 max_num_sg)
 {
-	const struct ib_device_ops *ops = &pd->device->core->ops;
+	const struct ib_device_ops *ops;
 	struct ib_mr *mr;
 
+	if (!pd)
+		return ERR_PTR(-EINVAL);
+	ops = &pd->device->core->ops;
 	if (!ops->alloc_mr || !ops->map_mr_sg)
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!max_num_sg || !use_get(&pd->usecnt))
@@ -308,10 +314,15 @@ struct ib_mr *ib_alloc_mr(struct ib_pd *pd, enum ib_mr_type mr_type, u32 max_num
 int ib_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int sg_nents, unsigned int *sg_offset,
 		 unsigned int page_size)
 {
-	const struct ib_device_ops *ops = &mr->device->core->ops;
+	const struct ib_device_ops *ops;
 
+	if (!mr || !sg)
+		return -EINVAL;
+	ops = &mr->device->core->ops;
 	if (!ops->map_mr_sg)
 		return -EOPNOTSUPP;
+	if (mr->type > IB_MR_TYPE_SG_GAPS) /* not of ib_alloc_mr */
+		return -EINVAL;
 	if (!page_size || page_size & (page_size - 1))
 		return -EINVAL;
 	mr->page_size = page_size;

@@ -119,11 +119,17 @@ int ib_modify_cq(struct ib_cq *cq, u16 cq_count, u16 cq_period)
 
 int ib_destroy_cq(struct ib_cq *cq)
 {
-	struct ib_device_core *core = cq->device->core;
-	void *uverbs_priv = cq->uverbs_priv;
 	struct dispatch_mute mute;
+	struct ib_device_core *core;
+	void *uverbs_priv;
 	int err;
 
+	if (!cq)
+		return -EINVAL;
+	if (extended_cq_polls_itself(cq))
+		return -EOPNOTSUPP;
+	core = cq->device->core;
+	uverbs_priv = cq->uverbs_priv;
 	if (!use_claim(&cq->usecnt))
 		return -EBUSY;
 	dispatch_mute(core, cq, &mute);
@@ -150,6 +156,8 @@ int ib_resize_cq(struct ib_cq *cq, int cqe)
 
 int ib_poll_cq(struct ib_cq *cq, int num_entries, struct ib_wc *wc)
 {
+	if (unlikely(!cq))
+		return -EINVAL;
 	if (num_entries <= 0)
 		return num_entries ? -EINVAL : 0;
 	return DRIVER_CALL(cq->device->poll_cq(cq, num_entries, wc));
@@ -168,6 +176,8 @@ int ib_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags)
 {
 	u32 which = flags & IB_CQ_SOLICITED_MASK;
 
+	if (unlikely(!cq))
+		return -EINVAL;
 	if (which == 0 || which == IB_CQ_SOLICITED_MASK)
 		return -EINVAL;
 	if (flags & ~(u32)(IB_CQ_SOLICITED_MASK | IB_CQ_REPORT_MISSED_EVENTS))
@@ -226,15 +236,21 @@ int ib_query_srq(struct ib_srq *srq, struct ib_srq_attr *attr)
 
 int ib_destroy_srq(struct ib_srq *srq)
 {
-	struct ib_device_core *core = srq->device->core;
-	struct ib_xrcd *xrcd = extended_srq_xrcd(srq);
-	struct ib_cq *cq = extended_srq_cq(srq);
-	struct ib_pd *pd = srq->pd;
+	struct ib_device_core *core;
 	struct dispatch_mute mute;
+	struct ib_xrcd *xrcd;
+	struct ib_cq *cq;
+	struct ib_pd *pd;
 	int err;
 
+	if (!srq)
+		return -EINVAL;
 	if (!srq->device->destroy_srq)
 		return -ENOSYS;
+	core = srq->device->core;
+	xrcd = extended_srq_xrcd(srq);
+	cq = extended_srq_cq(srq);
+	pd = srq->pd;
 	if (!use_claim(&srq->usecnt))
 		return -EBUSY;
 	dispatch_mute(core, srq, &mute);
@@ -432,6 +448,8 @@ static bool core_qp_attr_makes_sense(const struct ib_device *device, const struc
 
 int ib_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask)
 {
+	if (!qp || !attr)
+		return -EINVAL;
 	if (!core_qp_attr_makes_sense(qp->device, attr, mask))
 		return -EINVAL;
 	return DRIVER_CALL(qp->device->modify_qp(qp, attr, mask));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """docs/contract.md and the suite say the same: every test that is named exists in a file of the name it gives, every test of
 the suite is named, each program runs over the drivers that the table tells, and docs/linux-6.1.md lists the
-names that linux61_test.c links. And every test that docs/verification.md
+names that linux61_test.c links, and the answers that mistakes61_test.c and gone61_test.c expect. And every test that docs/verification.md
 names exists."""
 import pathlib
 import re
@@ -41,6 +41,14 @@ listed = re.findall(r"^\| `(\w+)` \| ", (root / "docs/linux-6.1.md").read_text()
 linked = re.findall(r"^\tNAME\((\w+)\)", (root / "test/contract/linux61_test.c").read_text(), re.M)
 if listed != linked:
     wrong.append(f"docs/linux-6.1.md: lists other names than linux61_test.c: {sorted(set(listed) ^ set(linked))}")
+tested = []
+for file in "mistakes61_test.c", "gone61_test.c":
+    for macro, call, mistake, answer in re.findall(r'^\t(ANSWERS|GIVES|NOTHING|STAYS)\((\w+),\s*"([^"]*)",\s*("[^"]*"|[^,]*),', (root / "test/contract" / file).read_text(), re.M):
+        tested.append((call, mistake, {"NOTHING": "nothing happens", "STAYS": "it stays, with a warning"}.get(macro, answer.strip('"'))))
+errors = (root / "docs/linux-6.1.md").read_text().partition("## Errors")[2].partition("## ")[0].partition("Elsewhere")[0]
+written = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", errors, re.M)
+if sorted(tested) != sorted(written):
+    wrong.append(f"docs/linux-6.1.md: the errors are not those of mistakes61_test.c and gone61_test.c: {sorted(set(tested) ^ set(written))}")
 everywhere = set()
 for room in "src", "lib", "shim", "test", "tools":
     for path in root.glob(room + "/**/*_test.c"):

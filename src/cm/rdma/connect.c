@@ -120,6 +120,8 @@ int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
 	struct cma_device *d;
 	int err = -ENODEV;
 
+	if (cm_id == NULL)
+		return -EINVAL;
 	if (conn_param == NULL && !cma_is_datagram(cm_id))
 		return -EINVAL;
 	if (!cma_move(id, CMA_ROUTE_RESOLVED, CMA_CONNECT))
@@ -214,9 +216,12 @@ int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn_param)
 {
 	struct cma_id *id = cma_id(cm_id);
 	struct ib_cm_id *ib;
-	struct cma_device *d = cma_device_hold_ib(id, &ib);
+	struct cma_device *d;
 	int err = -EINVAL;
 
+	if (cm_id == NULL)
+		return -EINVAL;
+	d = cma_device_hold_ib(id, &ib);
 	if (ib != NULL && cma_is_in(id, CMA_CONNECT))
 		err = accept_answer(id, ib, conn_param);
 	cma_device_release(d);
@@ -247,9 +252,12 @@ int rdma_reject(struct rdma_cm_id *cm_id, const void *private_data, u8 private_d
 {
 	struct cma_id *id = cma_id(cm_id);
 	struct ib_cm_id *ib;
-	struct cma_device *d = cma_device_hold_ib(id, &ib);
+	struct cma_device *d;
 	int err = -EINVAL;
 
+	if (cm_id == NULL)
+		return -EINVAL;
+	d = cma_device_hold_ib(id, &ib);
 	if (ib != NULL)
 		err = accept_refuse(id, ib, private_data, private_data_len, reason);
 	cma_device_release(d);
@@ -258,10 +266,14 @@ int rdma_reject(struct rdma_cm_id *cm_id, const void *private_data, u8 private_d
 
 int rdma_notify(struct rdma_cm_id *cm_id, enum ib_event_type event)
 {
+	struct cma_device *d;
 	struct ib_cm_id *ib;
-	struct cma_device *d = cma_device_hold_ib(cma_id(cm_id), &ib);
-	int err = ib != NULL ? ib_cm_notify(ib, event) : -EINVAL;
+	int err;
 
+	if (cm_id == NULL)
+		return -EINVAL;
+	d = cma_device_hold_ib(cma_id(cm_id), &ib);
+	err = ib != NULL ? ib_cm_notify(ib, event) : -EINVAL;
 	cma_device_release(d);
 	return err;
 }
@@ -270,10 +282,14 @@ int rdma_disconnect(struct rdma_cm_id *cm_id)
 {
 	struct cma_id *id = cma_id(cm_id);
 	struct ib_cm_id *ib;
-	struct cma_device *d = cma_device_hold_ib(id, &ib);
-	/* Linux's id has one of the IB CM while it listens on one device */
-	int err = ib != NULL || (d != NULL && cma_is_in(id, CMA_LISTEN)) ? 0 : -EINVAL;
+	struct cma_device *d;
+	int err;
 
+	if (cm_id == NULL)
+		return -EINVAL;
+	d = cma_device_hold_ib(id, &ib);
+	/* Linux's id has one of the IB CM while it listens on one device */
+	err = ib != NULL || (d != NULL && cma_is_in(id, CMA_LISTEN)) ? 0 : -EINVAL;
 	if (ib != NULL) {
 		cma_qp_to_err(id);
 		/* the peer has left already: then this is the answer; without a connection

@@ -125,6 +125,8 @@ void rdma_lock_handler(struct rdma_cm_id *cm_id)
 {
 	struct cma_id *id = cma_id(cm_id);
 
+	if (cm_id == NULL)
+		return;
 	lock_acquire(&cma.lock);
 	while (id->busy)
 		cond_wait(&id->idle, &cma.lock);
@@ -134,7 +136,8 @@ void rdma_lock_handler(struct rdma_cm_id *cm_id)
 
 void rdma_unlock_handler(struct rdma_cm_id *cm_id)
 {
-	cma_leave(cma_id(cm_id));
+	if (cm_id != NULL)
+		cma_leave(cma_id(cm_id));
 }
 
 int cma_tell(struct cma_id *id, struct rdma_cm_event *event)
@@ -183,8 +186,11 @@ static struct ib_cm_id *cma_close(struct cma_id *id)
 void rdma_destroy_id(struct rdma_cm_id *cm_id)
 {
 	struct cma_id *id = cma_id(cm_id);
-	struct ib_cm_id *ib = cma_close(id);
+	struct ib_cm_id *ib;
 
+	if (cm_id == NULL)
+		return;
+	ib = cma_close(id);
 	cma_id_silence(id);
 	cma_mcast_leave_all(id);
 	cma_unlisten(id, NULL);
@@ -218,6 +224,8 @@ void rdma_set_service_type(struct rdma_cm_id *cm_id, int tos)
 {
 	struct cma_id *id = cma_id(cm_id);
 
+	if (cm_id == NULL)
+		return;
 	lock_acquire(&cma.lock);
 	id->options.tos = (u8)tos;
 	lock_release(&cma.lock);
@@ -229,6 +237,8 @@ int rdma_set_reuseaddr(struct rdma_cm_id *cm_id, int reuse)
 	struct cma_id *id = cma_id(cm_id);
 	int err = 0;
 
+	if (cm_id == NULL)
+		return -EINVAL;
 	lock_acquire(&cma.lock);
 	if (id->state == CMA_IDLE || (reuse != 0 && id->state != CMA_LISTEN))
 		id->options.reuse = reuse != 0;
@@ -243,6 +253,8 @@ int rdma_set_afonly(struct rdma_cm_id *cm_id, int afonly)
 	struct cma_id *id = cma_id(cm_id);
 	int err = 0;
 
+	if (cm_id == NULL)
+		return -EINVAL;
 	lock_acquire(&cma.lock);
 	if (id->state == CMA_IDLE || id->state == CMA_ADDR_BOUND)
 		id->options.afonly = afonly != 0;
@@ -256,7 +268,7 @@ int rdma_set_ack_timeout(struct rdma_cm_id *cm_id, u8 timeout)
 {
 	struct cma_id *id = cma_id(cm_id);
 
-	if (cm_id->qp_type != IB_QPT_RC)
+	if (cm_id == NULL || cm_id->qp_type != IB_QPT_RC)
 		return -EINVAL;
 	lock_acquire(&cma.lock);
 	id->options.ack_timeout = 0x80 | (timeout & 31);
@@ -268,7 +280,7 @@ int rdma_set_min_rnr_timer(struct rdma_cm_id *cm_id, u8 min_rnr_timer)
 {
 	struct cma_id *id = cma_id(cm_id);
 
-	if (cm_id->qp_type != IB_QPT_RC || min_rnr_timer > 31)
+	if (cm_id == NULL || cm_id->qp_type != IB_QPT_RC || min_rnr_timer > 31)
 		return -EINVAL;
 	lock_acquire(&cma.lock);
 	id->options.min_rnr_timer = 0x80 | min_rnr_timer;

@@ -196,6 +196,8 @@ int rdma_listen(struct rdma_cm_id *cm_id, int backlog)
 	struct cma_id *id = cma_id(cm_id);
 	int err;
 
+	if (cm_id == NULL)
+		return -EINVAL;
 	if (cma_is_in(id, CMA_IDLE)) {
 		err = rdma_bind_addr(cm_id, (struct sockaddr *)&any);
 		if (err < 0)

@@ -153,6 +153,8 @@ int rdma_bind_addr(struct rdma_cm_id *cm_id, struct sockaddr *addr)
 	struct cma_id *id = cma_id(cm_id);
 	int err;
 
+	if (cm_id == NULL || addr == NULL)
+		return -EINVAL;
 	if (!cma_family_is_known(addr))
 		return -EAFNOSUPPORT;
 	if (!cma_move(id, CMA_IDLE, CMA_ADDR_BOUND))
@@ -432,11 +434,14 @@ static void resolve_any_of_partition(struct sockaddr_storage *any, const struct 
 int rdma_resolve_addr(struct rdma_cm_id *cm_id, struct sockaddr *src_addr,
 		      struct sockaddr *dst_addr, int timeout_ms)
 {
-	struct sockaddr_storage any = { .ss_family = dst_addr->sa_family };
 	struct cma_id *id = cma_id(cm_id);
+	struct sockaddr_storage any = { 0 };
 	const struct sockaddr *from = cma_addr(&any);
 	int err = 0;
 
+	if (cm_id == NULL || dst_addr == NULL)
+		return -EINVAL;
+	any.ss_family = dst_addr->sa_family;
 	if (!cma_family_is_known(dst_addr))
 		return -EAFNOSUPPORT;
 	if (dst_addr->sa_family == AF_IB)
@@ -464,7 +469,7 @@ int rdma_resolve_route(struct rdma_cm_id *cm_id, int timeout_ms)
 	struct cma_id *id = cma_id(cm_id);
 	int err;
 
-	if (timeout_ms == 0 || !cma_move(id, CMA_ADDR_RESOLVED, CMA_ROUTE_QUERY))
+	if (cm_id == NULL || timeout_ms == 0 || !cma_move(id, CMA_ADDR_RESOLVED, CMA_ROUTE_QUERY))
 		return -EINVAL;
 	err = cma_path_find(id, timeout_ms);
 	if (err != 0)
