@@ -208,7 +208,7 @@ static int initiator_make(struct initiator *session)
 	struct ib_device *device = session->id->device;
 	struct ib_qp_init_attr init = { .qp_type = IB_QPT_RC,
 					.port_num = session->id->port_num,
-					.cap = { 3 * depth + 1, depth + 1, 1, 1 } };
+					.cap = { 3 * depth + 1, depth + 1, 1, 1, 0, 0 } };
 	int err;
 
 	session->pd = ib_alloc_pd(device, 0);

@@ -45,7 +45,10 @@ static void mine_done(struct ib_cq *cq, struct ib_wc *wc)
 static void mine_open(struct ib_device *device, struct mine *m, enum ib_poll_context context)
 {
 	struct ib_qp_init_attr_linux61 init = { .qp_type = IB_QPT_RC,
-						.cap = { 1, RECEIVES + 1, 1, 1 } };
+						.cap = { .max_send_wr = 1,
+							 .max_recv_wr = RECEIVES + 1,
+							 .max_send_sge = 1,
+							 .max_recv_sge = 1 } };
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_INIT, .port_num = 1 };
 	struct ib_recv_wr recv = { .wr_cqe = &m->cqe }, *bad;
 
