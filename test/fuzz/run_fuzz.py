@@ -53,7 +53,7 @@ def main():
                *([f"-dict={words}"] if os.path.exists(words) else []), fresh, seeds]
     done, runs = fuzz(program, [f"-max_total_time={SECONDS}", *options], folder)
     if done.returncode == 0 and runs <= LEAST: # on a loaded machine
-        done, runs = fuzz(program, [f"-max_total_time={SECONDS * 4}", f"-runs={LEAST + 1}", *options], folder)
+        done, runs = fuzz(program, [f"-max_total_time={SECONDS * 4 + 60}", f"-runs={LEAST + 1}", *options], folder)
     edges = re.findall(r"cov: (\d+)", done.stdout)
     found = [f for f in glob.glob(os.path.join(folder, "*-*")) if os.path.isfile(f)]
     if done.returncode == 0 and not found and runs > LEAST:
