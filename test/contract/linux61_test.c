@@ -153,21 +153,6 @@ static int on_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	}
 }
 
-/* The device's first IPv4 address. */
-static struct sockaddr_in own_address(void)
-{
-	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
-	struct sockaddr_in sin = { .sin_family = AF_INET };
-	union ib_gid gid;
-	int index = 0;
-
-	do {
-		assert_int_equal(ib_query_gid(rig.dev, 1, index++, &gid), 0);
-	} while (memcmp(gid.raw, mapped, sizeof(mapped)) != 0);
-	memcpy(&sin.sin_addr, gid.raw + 12, sizeof(sin.sin_addr));
-	return sin;
-}
-
 static void ping_connect(void)
 {
 	struct rdma_conn_param param = { .rnr_retry_count = 7, .retry_count = 7 };
@@ -175,7 +160,7 @@ static void ping_connect(void)
 	struct ib_qp_init_attr init;
 	struct ib_qp_attr attr;
 
-	client->to = own_address();
+	client->to = rig_address();
 	ping.listener = rig_ok(rdma_create_id(NULL, on_event, &ping.server, RDMA_PS_TCP,
 					      IB_QPT_RC));
 	assert_int_equal(rdma_bind_addr(ping.listener, (struct sockaddr *)&client->to), 0);
@@ -600,7 +585,7 @@ static int on_refusal(struct rdma_cm_id *id, struct rdma_cm_event *event)
 /* The handler is not called while the lock is held, and the peer's reason is told after it. */
 static void lock_handler__keeps_the_event_back(void **state)
 {
-	struct sockaddr_in to = own_address();
+	struct sockaddr_in to = rig_address();
 	struct rdma_conn_param param = { .retry_count = 7, .qp_num = 0x123 };
 	struct rdma_cm_id *id, *listener;
 

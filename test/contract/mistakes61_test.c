@@ -274,21 +274,6 @@ static void connection_too_early(struct rdma_cm_id *id)
 	ANSWERS(rdma_set_min_rnr_timer, "above 31", -EINVAL, rdma_set_min_rnr_timer(id, 32));
 }
 
-/* The device's first IPv4 address. */
-static struct sockaddr_in own_address(void)
-{
-	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
-	struct sockaddr_in sin = { .sin_family = AF_INET };
-	union ib_gid gid;
-	int index = 0;
-
-	do {
-		assert_int_equal(ib_query_gid(rig.dev, 1, index++, &gid), 0);
-	} while (memcmp(gid.raw, mapped, sizeof(mapped)) != 0);
-	memcpy(&sin.sin_addr, gid.raw + 12, sizeof(sin.sin_addr));
-	return sin;
-}
-
 static void connection__null_and_too_early(void **state)
 {
 	struct ib_qp_init_attr init;
@@ -298,7 +283,7 @@ static void connection__null_and_too_early(void **state)
 	setup();
 	id = rig_ok(rdma_create_id(NULL, ignore, NULL, RDMA_PS_TCP, IB_QPT_RC));
 	init = side_init(&mine);
-	own = own_address();
+	own = rig_address();
 	connection_null();
 	connection_too_early(id);
 	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&own), 0);

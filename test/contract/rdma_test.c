@@ -159,19 +159,12 @@ static int on_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	return refuses;
 }
 
-/* The device's first IPv4 address: one of the loopback network that it has not binds none. */
+/* One of the loopback network that the device does not have binds none. */
 static struct sockaddr *own_address(void)
 {
-	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
 	static struct sockaddr_in sin;
-	union ib_gid gid;
-	int index = 0;
 
-	do {
-		assert_int_equal(ib_query_gid(rig.dev, 1, index++, &gid), 0);
-	} while (memcmp(gid.raw, mapped, sizeof(mapped)) != 0);
-	sin = (struct sockaddr_in){ .sin_family = AF_INET };
-	memcpy(&sin.sin_addr, gid.raw + 12, sizeof(sin.sin_addr));
+	sin = rig_address();
 	return (struct sockaddr *)&sin;
 }
 

@@ -5,6 +5,7 @@
 #include "../late.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,6 +266,20 @@ void rig_await_state(struct ib_qp *qp, enum ib_qp_state state)
 	for (int ms = 0; ms < RIG_WAIT_MS && rig_state(qp) != state; ms++)
 		rig_sleep_ms(1);
 	assert_int_equal(rig_state(qp), state);
+}
+
+struct sockaddr_in rig_address(void)
+{
+	static const u8 mapped[12] = { [10] = 0xff, [11] = 0xff };
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+	union ib_gid gid;
+	int index = 0;
+
+	do {
+		assert_int_equal(ib_query_gid(rig.dev, 1, index++, &gid), 0);
+	} while (memcmp(gid.raw, mapped, sizeof(mapped)) != 0);
+	memcpy(&sin.sin_addr, gid.raw + 12, sizeof(sin.sin_addr));
+	return sin;
 }
 
 /* ---- links ----------------------------------------------------------------------------------- */

@@ -52,6 +52,9 @@ int rig_run(const struct CMUnitTest *tests, size_t count, void (*begin)(void));
 /* For `begin`: forks the test's other process, which runs child() and does not return from it, and
  * ends with its parent. *channel: in each process its end of a socket between them. */
 void rig_fork_peer(int *channel, void (*child)(void));
+struct sockaddr_in;
+/* The device's first IPv4 address; port 0. */
+struct sockaddr_in rig_address(void);
 /* Runs `anyverbs device VERB NAME` on the test's node; returns its exit status. */
 int rig_device(const char *verb, const char *name);
 #define rig_run_tests(tests) rig_run(tests, sizeof(tests) / sizeof((tests)[0]), NULL)
