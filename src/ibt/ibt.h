@@ -93,6 +93,9 @@ struct ibt_config {
 	 * is told. Runs under the queue pair's rq_lock; never blocks. */
 	void (*bad_key)(void *arg, const struct pkt *p, bool is_qkey);
 	void *arg;
+	/* A place in a work queue is free when its request is complete, not only when that has been
+	 * polled (struct cq_source). */
+	bool frees_early;
 } FIXED;
 
 struct ibt_qp_init {
@@ -106,8 +109,8 @@ struct ibt_qp_init {
 	struct cq *send_cq, *recv_cq;
 	struct ibt_srq *srq;
 	bool sq_sig_all;
-	void *owner;		       /* the driver's QP: what cqe.qp says */
-	u32 owner_bytes; /* not 0: the owner is this much room in front of the queue pair instead */
+	/* of the driver's QP, in front of the queue pair; 0: it is the queue pair itself */
+	u32 owner_bytes;
 	struct ibt_counters *counters; /* where to count; the owner's */
 	const struct queue_memory *memory; /* for its queues, outlives it; NULL: the heap */
 } OWNED_BY(the caller);
@@ -126,8 +129,7 @@ int ibt_look(struct ibt *ibt, int budget);
 void ibt_show_places(struct path_place out[INSIDE_COUNT]);
 
 /* Creates a queue pair in RESET. Caps beyond the limits, memory that is not aligned: -EINVAL;
- * -ENOMEM. With owner_bytes there
- * is so much room for the owner in front of it, zeroed, which is freed with the queue pair. */
+ * -ENOMEM. The owner's room, zeroed, is freed with the queue pair. */
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out);
 /* Makes the queue pair unreachable, waits for threads inside it, drops its completions, frees
  * it. May block. */
@@ -191,6 +193,8 @@ u32 ibt_qp_peer(const struct ibt_qp *qp);
  * while the port is down. */
 u32 ibt_qp_access(const struct ibt_qp *qp);
 void *ibt_qp_owner(const struct ibt_qp *qp);
+/* cq.credit of the CQs of the engine's queue pairs. */
+void ibt_credit(struct cq_source *source);
 /* The queue pair behind an owner that lies in front of it. Reads nothing. */
 static inline struct ibt_qp *ibt_qp_behind(const void *owner, size_t owner_bytes)
 {

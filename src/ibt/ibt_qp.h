@@ -22,7 +22,6 @@ struct alternate;
 struct ibt_qp {
 	/* fixed from creation on */
 	struct ibt *ibt FIXED;
-	void *owner FIXED;
 	u32 qpn FIXED;
 	/* An XRC target has that of the SRQ which the request at hand names, under resp.rq_lock */
 	u32 pd FIXED;
@@ -75,7 +74,7 @@ struct ibt_qp {
 	/* of its port: (1 << LMC) - 1 */
 	u8 lid_mask WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	bool has_bound WRITTEN_UNDER(req.sq_lock); /* windows of type 2 may name it */
-	bool behind_owner FIXED; /* it was allocated with room for its owner in front of it */
+	u32 drain_stop WRITTEN_UNDER(req.sq_lock); /* SQD: what comes before it is to be finished */
 	u8 given_rings FIXED; /* bit by enum queue_kind: its memory came from `memory` */
 	/* what query_qp shows */
 	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
@@ -89,6 +88,25 @@ struct ibt_qp {
 _Static_assert(sizeof(struct requester) == 5 * CACHE_LINE, "the requester has grown");
 _Static_assert(sizeof(struct responder) == 4 * CACHE_LINE, "the responder has grown");
 _Static_assert(sizeof(struct ibt_qp) == 15 * CACHE_LINE, "a queue pair has grown");
+
+/* The driver's queue pair, in front of the engine's. */
+static inline void *qp_owner(struct ibt_qp *qp)
+{
+	return cq_source_qp(&qp->req.source);
+}
+
+/* How many send requests the consumer has posted whose places are not free: their completions, or
+ * later ones, have not been polled. */
+static inline u32 sq_used(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+{
+	return cq_unpolled(&qp->req.source, qp->req.head);
+}
+
+/* The same of receive requests. */
+static inline u32 rq_used(const struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
+{
+	return cq_unpolled(&qp->resp.source, qp->resp.head);
+}
 
 /* The element of the send queue with this free-running index. */
 static inline struct send_wqe *sq_at(const struct ibt_qp *qp, u32 index)

@@ -116,7 +116,9 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD
 	int err = qp_alloc_ring(qp, &qp->req.ring, QUEUE_SEND,
 				cap->max_send_wr + (tm ? TM_RING : 0), stride, cap->max_send_sge);
 
-	qp->req.ring.size = cap->max_send_wr;
+	if (tm)
+		qp->req.ring.size = cap->max_send_wr; /* the others are the adapter's own */
+	cap->max_send_wr = qp->req.ring.size;
 	qp->req.no_direct = !qp_copies_directly(qp);
 	/* What the alignment of a request leaves over is the consumer's as well. */
 	qp->req.max_inline = MIN(stride - (u32)sizeof(struct send_wqe), (u32)IBT_MAX_INLINE);
@@ -125,6 +127,7 @@ static int qp_alloc_rings(struct ibt_qp *qp, struct ibt_qp_init *init) NO_THREAD
 	if (err == 0 && init->srq == NULL)
 		err = qp_alloc_ring(qp, &qp->resp.ring, QUEUE_RECV, cap->max_recv_wr, 0,
 				    cap->max_recv_sge);
+	cap->max_recv_wr = qp->resp.ring.size;
 	if (err == 0 && (init->srq != NULL || qp_is_target(qp)))
 		err = qp_alloc_copy(qp, cap);
 	cap->max_inline_data = qp->req.max_inline;
@@ -144,7 +147,7 @@ static void qp_free(struct ibt_qp *qp) NO_THREAD_SAFETY /* not reachable any mor
 	free(qp->resp.resources);
 	free(qp->resp.counted);
 	rate_destroy(qp);
-	free(qp->behind_owner ? qp->owner : qp);
+	free(qp_owner(qp));
 }
 
 LINE_ASSERT_SPARE(struct ibt_qp, memory);
@@ -159,9 +162,25 @@ static struct ibt_qp *qp_alloc(const struct ibt_qp_init *init)
 	if (block == NULL)
 		return NULL;
 	qp = ibt_qp_behind(block, init->owner_bytes);
-	qp->behind_owner = front != 0;
-	qp->owner = front == 0 ? init->owner : block;
+	cq_source_init(&qp->req.source, block, 0);
+	cq_source_init(&qp->resp.source, block, 0);
 	return qp;
+}
+
+/* Where a completion that is polled frees no place, a request that is complete does: as the
+ * application wishes; where completions may be lost; and a rendezvous takes places without any. */
+static void qp_init_sources(struct ibt_qp *qp)
+{
+	bool early = qp->ibt->cfg.frees_early;
+	bool sends_apart = early || tm_is_used(qp) ||
+			   (qp->send_cq != NULL && cq_ignores_overrun(qp->send_cq));
+	bool receives_apart = early || (qp->recv_cq != NULL && cq_ignores_overrun(qp->recv_cq));
+
+	cq_source_init(&qp->req.source, qp_owner(qp), sends_apart ? CQ_APART : 0);
+	cq_source_init(&qp->resp.source, qp_owner(qp),
+		       qp->srq != NULL	? CQ_APART | CQ_SHARED
+		       : receives_apart ? CQ_APART
+					: 0);
 }
 
 int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out)
@@ -189,6 +208,7 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->recv_cq = tm_is_used(qp) ? qp->srq->tm_cq : init->recv_cq;
 	qp->resp.pd = qp->srq != NULL ? qp->srq->pd : qp->pd;
 	qp->resp.marked = qp->srq != NULL || qp_is_target(qp);
+	qp_init_sources(qp);
 	qp->counters = init->counters;
 	qp->req.timer.fn = migrate_timer;
 	qp->psn_shift = 12;
@@ -267,6 +287,8 @@ static void qp_clear(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock) REQUIRES(qp->r
 	/* As a new one has them. */
 	qp->attr = (struct ibv_qp_attr){ .cap = qp->attr.cap };
 	qp->access = qp->dest_qpn = qp->qkey = qp->req.psn = qp->resp.epsn = 0;
+	if (qp->resp.current != NULL && qp->srq != NULL)
+		srq_free_place(qp->srq);
 	qp->resp.current = NULL;
 	if (qp_is_target(qp))
 		xrc_forget(qp);
@@ -298,11 +320,22 @@ static void qp_await_leave(struct ibt_qp *qp)
 static void qp_forget(struct ibt_qp *qp)
 {
 	if (qp->send_cq != NULL)
-		cq_forget(qp->send_cq, qp->owner);
+		cq_forget(qp->send_cq, qp_owner(qp));
 	/* Those of an SRQ that has a CQ of its own stay: they name no queue pair. */
 	if (qp->recv_cq != NULL && qp->recv_cq != qp->send_cq && !tm_is_used(qp) &&
 	    !qp_is_target(qp))
-		cq_forget(qp->recv_cq, qp->owner);
+		cq_forget(qp->recv_cq, qp_owner(qp));
+}
+
+/* Once none of its completions waits. */
+static void qp_free_places(struct ibt_qp *qp)
+{
+	lock_acquire(&qp->req.sq_lock);
+	cq_polled(&qp->req.source, qp->req.head);
+	lock_release(&qp->req.sq_lock);
+	lock_acquire(&qp->resp.rq_lock);
+	cq_polled(&qp->resp.source, qp->resp.head);
+	lock_release(&qp->resp.rq_lock);
 }
 
 /* To RESET: first no thread finds work in it any more, then the lists, then the completions. */
@@ -336,6 +369,7 @@ static void qp_reset(struct ibt_qp *qp)
 		dest->path->ops->dest_put(dest);
 	alternate_free(alternate);
 	qp_forget(qp);
+	qp_free_places(qp);
 }
 
 bool ibt_qp_has_datagrams(struct ibt_qp *qp)
@@ -548,9 +582,9 @@ static void qp_enter(struct ibt_qp *qp, enum ibv_qp_state to) REQUIRES(qp->req.s
 	if (!begins)
 		return;
 	/* Also what is to be sent again: its first packet has been seen. */
-	qp->req.drain_stop = qp->req.next;
-	while (qp->req.drain_stop != qp->req.head && sq_at(qp, qp->req.drain_stop)->psn_count != 0)
-		qp->req.drain_stop++;
+	qp->drain_stop = qp->req.next;
+	while (qp->drain_stop != qp->req.head && sq_at(qp, qp->drain_stop)->psn_count != 0)
+		qp->drain_stop++;
 }
 
 static int qp_modify_locked(struct ibt_qp *qp, const struct ibv_qp_attr *a, int mask,
@@ -712,5 +746,10 @@ u32 ibt_qp_access(const struct ibt_qp *qp)
 
 void *ibt_qp_owner(const struct ibt_qp *qp)
 {
-	return qp->owner;
+	return cq_source_qp((struct cq_source *)&qp->req.source);
+}
+
+void ibt_credit(struct cq_source *source)
+{
+	srq_free_place(container_of(source, struct ibt_qp, resp.source)->srq);
 }

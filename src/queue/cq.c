@@ -27,6 +27,7 @@ enum {
 };
 
 __thread struct cq_expectation cq_expectation;
+struct cq_source cq_source_none = { .back = CQ_APART };
 
 /* ---- the ring's memory ---------------------------------------------------------------------- */
 
@@ -351,9 +352,32 @@ static void cq_announce(struct cq *cq, struct cqe *e, bool solicited) RELEASE(&c
 		cq_follow(cq, after);
 }
 
+/* One of its completions is taken, dropped or lost. */
+static NOINLINE void cq_credit(struct cq *cq, struct cq_source *source)
+{
+	if ((source->back & CQ_SHARED) != 0 && cq->credit != NULL)
+		cq->credit(source);
+}
+
+/* Does taking it free something else than a place of its own queue? */
+static inline bool cqe_is_apart(const struct cqe *e)
+{
+	return (e->source->back & CQ_APART) != 0;
+}
+
+/* The consumer gets it. */
+static inline void cq_tell_source(struct cq *cq, const struct cqe *e) REQUIRES(&cq->poll_lock)
+{
+	if (cqe_is_apart(e))
+		cq_credit(cq, e->source);
+	else
+		cq_polled(e->source, e->place);
+}
+
 void cq_commit_tagged(struct cq *cq, struct cqe *e, bool solicited, u64 tag, u32 priv)
 {
 	if (cq->extended && e == cq->spill) {
+		cq_credit(cq, e->source);
 		lock_release(&cq->lock);
 		return;
 	}
@@ -377,6 +401,8 @@ bool cq_push(struct cq *cq, const struct cqe *e, bool solicited)
 	if (unlikely(!place))
 		return false;
 	*place = *e;
+	if (place->source == NULL)
+		place->source = &cq_source_none;
 	cq_commit(cq, place, solicited);
 	return true;
 }
@@ -389,12 +415,6 @@ static int cq_available(const struct cq *cq, int limit) REQUIRES(&cq->poll_lock)
 	u32 waiting = __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) - cq->tail;
 
 	return (int)MIN(waiting, (u32)limit);
-}
-
-/* Pairs with the acquire in cq_reserve_slow: producers may fill these places again. */
-static void cq_tail_move(struct cq *cq, int n) REQUIRES(&cq->poll_lock)
-{
-	__atomic_store_n(&cq->tail, cq->tail + (u32)n, __ATOMIC_RELEASE);
 }
 
 /* Copies in the words that cqe_set writes. */
@@ -411,16 +431,42 @@ static inline void wc_copy(struct ibv_wc *to, const struct ibv_wc *from)
 	t[5] = f[5];
 }
 
+/* The n oldest are the consumer's, and have told their sources. */
+static inline int cq_pop_end(struct cq *cq, int n) RELEASE(&cq->poll_lock)
+{
+	/* pairs with cq_reserve_slow, cq_looks_empty */
+	__atomic_store_n(&cq->tail, cq->tail + (u32)n, __ATOMIC_RELEASE);
+	lock_release(&cq->poll_lock);
+	return n;
+}
+
+/* Of n the first `done` have been taken. */
+static NOINLINE int cq_pop_apart(struct cq *cq, int n, struct ibv_wc *wc, u32 done)
+	RELEASE(&cq->poll_lock)
+{
+	for (; done != (u32)n; done++) {
+		const struct cqe *e = &cq->ring[(cq->tail + done) & cq->mask];
+
+		wc_copy(wc++, &e->wc);
+		cq_tell_source(cq, e);
+	}
+	return cq_pop_end(cq, n);
+}
+
 /* Takes n available ones. */
 static inline int cq_pop_held(struct cq *cq, int n, struct ibv_wc *wc) RELEASE(&cq->poll_lock)
 {
 	u32 tail = cq->tail, end;
 
-	for (end = tail + (u32)n; tail != end; tail++)
-		wc_copy(wc++, &cq->ring[tail & cq->mask].wc);
-	__atomic_store_n(&cq->tail, end, __ATOMIC_RELEASE); /* pairs with cq_reserve_slow */
-	lock_release(&cq->poll_lock);
-	return n;
+	for (end = tail + (u32)n; tail != end; tail++) {
+		const struct cqe *e = &cq->ring[tail & cq->mask];
+
+		if (unlikely(cqe_is_apart(e)))
+			return cq_pop_apart(cq, n, wc, tail - cq->tail);
+		wc_copy(wc++, &e->wc);
+		cq_polled(e->source, e->place);
+	}
+	return cq_pop_end(cq, n);
 }
 
 /* Several completions of different queue pairs: the consumer is likely to post to each of them.
@@ -428,7 +474,7 @@ static inline int cq_pop_held(struct cq *cq, int n, struct ibv_wc *wc) RELEASE(&
 static NOINLINE int cq_pop_several(struct cq *cq, int n, struct ibv_wc *wc) RELEASE(&cq->poll_lock)
 {
 	for (u32 i = 0; i < (u32)n; i++)
-		cq->fetch(cq->ring[(cq->tail + i) & cq->mask].qp);
+		cq->fetch(cq_source_qp(cq->ring[(cq->tail + i) & cq->mask].source));
 	return cq_pop_held(cq, n, wc);
 }
 
@@ -463,10 +509,9 @@ int cq_pop_each(struct cq *cq, int n, cq_taker *take, void *arg)
 		u32 place = (cq->tail + (u32)i) & cq->mask;
 
 		take(&cq->ring[place], cq->keeps_sides ? &cq->sides[place] : &none, i, arg);
+		cq_tell_source(cq, &cq->ring[place]);
 	}
-	cq_tail_move(cq, n);
-	lock_release(&cq->poll_lock);
-	return n;
+	return cq_pop_end(cq, n);
 }
 
 /* Where cq_pop_whole puts what it takes. */
@@ -599,8 +644,10 @@ void cq_forget(struct cq *cq, const void *qp)
 	for (u32 i = cq->tail; i != cq->head; i++) {
 		const struct cqe *e = &cq->ring[i & cq->mask];
 
-		if (e->qp == qp)
+		if (cq_source_qp(e->source) == qp) {
+			cq_credit(cq, e->source);
 			continue;
+		}
 		if (cq->keeps_sides)
 			cq->sides[kept & cq->mask] = cq->sides[i & cq->mask];
 		cq->ring[kept++ & cq->mask] = *e;

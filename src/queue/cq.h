@@ -17,10 +17,34 @@
 
 enum { CQ_SOLICITED = 1, CQ_NEXT_COMP = 2, CQ_ARM_MASK = 3, CQ_REPORT_MISSED = 4 };
 
+/* A work queue as its completions know it. It lies inside the driver's QP, or in none.
+ *
+ * A place in a work queue is free again when its completion, or a later one of the same queue, has
+ * been polled: each completion says where its queue stands behind it (cqe.place), and a poll copies
+ * that to `polled`. So the consumer's free places are the queue's size less the low 16 bits of what
+ * it has posted minus `polled`; no queue is longer than 32,768. */
+struct cq_source {
+	u16 polled ATOMIC_ONLY; /* written under poll_lock, and by the queue's owner in RESET */
+	u16 back FIXED; /* bytes from here back to the driver's QP, 0: none; and CQ_SOURCE_BITS */
+} OWNED_BY(its work queue);
+
+/* Bits of cq_source.back. */
+enum {
+	CQ_APART = 1,  /* a poll does not write `polled`: the owner alone does */
+	CQ_SHARED = 2, /* with CQ_APART: the requests are of a queue that others use: cq.credit */
+	CQ_SOURCE_BITS = CQ_APART | CQ_SHARED,
+};
+
 /* One completion, one cache line. */
 struct cqe {
-	struct ibv_wc wc; /* as ibv_poll_cq returns it */
-	void *qp;	  /* the driver's QP; for ib_wc.qp and for cleaning */
+	union {
+		struct ibv_wc wc; /* as ibv_poll_cq returns it */
+		struct {
+			u8 of_wc[46];
+			u16 place; /* in what ibv_wc pads: requests of its queue up to this one */
+		};
+	};
+	struct cq_source *source; /* whose it is: for ib_wc.qp, for cleaning, for its place */
 	u64 timestamp_ns : 63; /* clock_now_ns when it was added, if the CQ is extended */
 	u64 solicited : 1;     /* the message requested an event, or the status is an error */
 } OWNED_BY(who adds or takes it: cq.head and cq.tail say who);
@@ -91,9 +115,12 @@ struct cq {
 	bool eager FIXED;
 	/* the consumer's, run by `item` on the vector; NULL: the channel, if any */
 	void (*handler)(struct cq *cq) FIXED;
-	/* Called with each completion's `qp` when several are taken at once: fetches from memory
+	/* Called with each completion's QP when several are taken at once: fetches from memory
 	 * what the next post to it reads. Under poll_lock; may be NULL */
 	void (*fetch)(const void *qp) WRITTEN_UNDER(poll_lock);
+	/* Called for each completion of a source with CQ_SHARED that is taken, dropped or lost: its
+	 * place is free. Under one of the locks; may be NULL */
+	void (*credit)(struct cq_source *source) FIXED;
 	/* tells the driver (async event CQ_ERR), once; never under a lock; may be NULL */
 	void (*overflow)(struct cq *cq) FIXED;
 	struct vector_item item GUARDS_ITSELF;
@@ -113,9 +140,9 @@ struct cq {
 	bool is_counted GUARDED_BY(lock); /* in *owing */
 };
 
-/* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, fetch, overflow,
- * eager and owing are the caller's to set after this, before use. 0 or -ENOMEM (also if more are
- * wanted than any device offers). */
+/* Clears *cq; its capacity is cqe_wanted rounded up to a power of two. The sink, fetch,
+ * credit, overflow, eager and owing are the caller's to set after this, before use. 0 or -ENOMEM
+ * (also if more are wanted than any device offers). */
 int cq_init(struct cq *cq, u32 cqe_wanted);
 /* The same with a ring in memory of `memory` (NULL: its own), which outlives the CQ. Resizing asks
  * it again. -EINVAL as well: what it gives is not aligned. */
@@ -125,13 +152,17 @@ int cq_init_in(struct cq *cq, u32 cqe_wanted, const struct queue_memory *memory)
 void cq_keep_timestamps(struct cq *cq);
 /* The same, and memory for a struct cqe_side beside each entry. 0 or -ENOMEM; cq_fini frees. */
 int cq_keep_sides(struct cq *cq);
-/* Completions are added from now on whose `qp` is NULL: `fetch` is not called any more. */
+/* Completions are added from now on that name no QP: `fetch` is not called any more. */
 void cq_names_no_qp(struct cq *cq);
 /* How many completions wait that `is` says true of, with `arg`. `is` runs under both locks. */
 u32 cq_count(struct cq *cq, bool (*is)(const struct cqe *e, const void *arg), const void *arg);
 /* After cq_init, before use: a completion that finds no room is lost without an error. 0 or
  * -ENOMEM. */
 int cq_ignore_overrun(struct cq *cq);
+static inline bool cq_ignores_overrun(const struct cq *cq)
+{
+	return cq->spill != NULL;
+}
 /* One of the two sinks, once, before use: a handler that runs on a vector, or events on a
  * channel. 0 or negative errno. */
 void cq_sink_to_handler(struct cq *cq, struct vector *v, void (*handler)(struct cq *cq));
@@ -142,7 +173,8 @@ void cq_fini(struct cq *cq);
 int cq_resize(struct cq *cq, u32 cqe_wanted);
 /* Adds a completion and fires the sink if armed for it. False: no room, now or once before: the CQ
  * is in error (reported once) until it is destroyed. Any context. `solicited`: the message
- * requested an event (a status in error counts as that in any case). */
+ * requested an event (a status in error counts as that in any case). An e->source of NULL is
+ * cq_source_none. */
 bool cq_push(struct cq *cq, const struct cqe *e, bool solicited);
 /* The same in two halves, for the hot path. Returns the place of the next entry, to be written by
  * cqe_set, with the lock held until cq_commit; NULL: the CQ has overflowed, and no lock is held. */
@@ -159,8 +191,8 @@ void cq_commit_tagged(struct cq *cq, struct cqe *e, bool solicited, u64 tag, u32
 static inline void cq_expect(struct cq *cq, int n, struct ibv_wc *wc);
 static inline int cq_expected(int n);
 /* Returns where to write a completion (wc_set) that this thread waits for, without any lock; NULL:
- * it has to go through the ring. Completions of one work queue are added one at a time, under that
- * queue's lock. */
+ * it has to go through the ring. It counts as polled: the caller writes the source's `polled`
+ * (cq_polled). Completions of one work queue are added one at a time, under that queue's lock. */
 static inline struct ibv_wc *cq_hand(struct cq *cq);
 /* Takes up to n; returns how many, never an error: an overflowed CQ still returns its
  * completions. */
@@ -192,6 +224,35 @@ void cq_orphan(struct cq *cq);
 /* Drops every waiting completion of `qp` (it is being destroyed), keeping the order of the rest. */
 void cq_forget(struct cq *cq, const void *qp);
 
+/* Of completions whose queue may be gone when they are polled, and that free nothing. */
+extern struct cq_source cq_source_none;
+
+/* The first `requests` of the queue have been polled. */
+static inline void cq_polled(struct cq_source *source, u32 requests)
+{
+	__atomic_store_n(&source->polled, (u16)requests, __ATOMIC_RELAXED);
+}
+
+/* `at`: the driver's QP, in front of *source by less than 64 KiB, a multiple of 4; NULL: none. */
+static inline void cq_source_init(struct cq_source *source, const void *at, u32 bits)
+{
+	cq_polled(source, 0);
+	source->back = (u16)((at == NULL ? 0 : (u32)((u8 *)source - (const u8 *)at)) | bits);
+}
+
+static inline void *cq_source_qp(struct cq_source *source)
+{
+	u16 back = source->back & (u16)~CQ_SOURCE_BITS;
+
+	return back == 0 ? NULL : (u8 *)source - back;
+}
+
+/* How many of `posted` requests have not been polled. */
+static inline u32 cq_unpolled(const struct cq_source *source, u32 posted)
+{
+	return (u16)(posted - __atomic_load_n(&source->polled, __ATOMIC_RELAXED));
+}
+
 /* Writes an entry without immediate data, flags or key. In words of eight bytes, as cq_pop reads
  * them: a load that spans two stores which have not reached the cache waits until they have. */
 static inline void wc_set(struct ibv_wc *wc, u64 wr_id, enum ibv_wc_status status,
@@ -207,18 +268,22 @@ static inline void wc_set(struct ibv_wc *wc, u64 wr_id, enum ibv_wc_status statu
 	word[5] = 0;
 }
 
+/* `place`: how many requests of the queue have been posted up to this one, low 16 bits. */
 static inline void cqe_set(struct cqe *e, u64 wr_id, enum ibv_wc_status status,
 			   enum ibv_wc_opcode opcode, u32 byte_len, u32 qp_num, u32 src_qp,
-			   void *qp)
+			   struct cq_source *source, u32 place)
 {
 	wc_set(&e->wc, wr_id, status, opcode, byte_len, qp_num, src_qp);
-	e->qp = qp;
+	((u64 *)&e->wc)[5] = (u64)place << 48;
+	e->source = source;
 	e->timestamp_ns = 0;
 	e->solicited = 0;
 }
 _Static_assert(offsetof(struct ibv_wc, opcode) == 12 && offsetof(struct ibv_wc, byte_len) == 20 &&
 		       offsetof(struct ibv_wc, qp_num) == 28 &&
 		       offsetof(struct ibv_wc, src_qp) == 32 && sizeof(struct ibv_wc) == 48 &&
+		       offsetof(struct ibv_wc, dlid_path_bits) == 45 &&
+		       offsetof(struct cqe, place) == 46 && sizeof(struct cqe) == CACHE_LINE &&
 		       __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "cqe_set knows the layout");
 
@@ -261,8 +326,9 @@ static inline bool cq_is_ring_only(const struct cq *cq)
 
 static inline bool cq_looks_empty(const struct cq *cq)
 {
+	/* `tail` pairs with cq_pop_held: what was taken before has told its source */
 	return __atomic_load_n(&cq->head, __ATOMIC_ACQUIRE) ==
-	       __atomic_load_n(&cq->tail, __ATOMIC_RELAXED);
+	       __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE);
 }
 
 /* The completions that this thread waits for. */

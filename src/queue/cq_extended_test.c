@@ -48,12 +48,14 @@ static void wide_init(struct cq *cq)
 }
 
 /* One completion per nanosecond; a tag other than 0 is a match. */
-static void add(struct cq *cq, u64 wr_id, void *qp, u64 tag) NO_THREAD_SAFETY /* asserts */
+static void add(struct cq *cq, u64 wr_id, struct cq_source *source, u64 tag)
+	NO_THREAD_SAFETY /* asserts */
 {
 	struct cqe *e = cq_reserve(cq);
 
 	assert_non_null(e);
-	cqe_set(e, wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, 8, 1, 2, qp);
+	cqe_set(e, wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, 8, 1, 2,
+		source == NULL ? &cq_source_none : source, 0);
 	now_ns++;
 	if (tag)
 		cq_commit_tagged(cq, e, false, tag, (u32)tag + 1);
@@ -140,14 +142,19 @@ static void cq_pop__of_a_wide_cq_shows_the_same_completions(void **state)
 
 static void cq_forget__moves_sides_along(void **state)
 {
-	int first, second;
+	struct {
+		u32 first;
+		struct cq_source source;
+	} first, second;
 	struct cq cq;
 
+	cq_source_init(&first.source, &first, 0);
+	cq_source_init(&second.source, &second, 0);
 	wide_init(&cq);
-	add(&cq, 0, &first, 10);
-	add(&cq, 1, &second, 11);
-	add(&cq, 2, &first, 12);
-	add(&cq, 3, &second, 13);
+	add(&cq, 0, &first.source, 10);
+	add(&cq, 1, &second.source, 11);
+	add(&cq, 2, &first.source, 12);
+	add(&cq, 3, &second.source, 13);
 	cq_forget(&cq, &first);
 	expect(&cq, 1, 102, 11);
 	expect(&cq, 3, 104, 13);

@@ -80,10 +80,22 @@ static int test_events(struct test_cq *x)
 	return n;
 }
 
-static bool test_push_from(struct cq *cq, u64 wr_id, const void *qp, bool solicited,
+/* A driver's QP with one work queue. */
+struct test_qp {
+	u32 first;
+	struct cq_source source;
+};
+
+#define TEST_QP                                                                                    \
+	{                                                                                          \
+		.source.back = offsetof(struct test_qp, source)                                    \
+	}
+
+static bool test_push_from(struct cq *cq, u64 wr_id, struct test_qp *qp, bool solicited,
 			   enum ibv_wc_status status)
 {
-	struct cqe e = { .wc = { .wr_id = wr_id, .status = status }, .qp = (void *)(uintptr_t)qp };
+	struct cqe e = { .wc = { .wr_id = wr_id, .status = status },
+			 .source = qp == NULL ? NULL : &qp->source };
 
 	return cq_push(cq, &e, solicited);
 }
@@ -145,13 +157,14 @@ static void cq_pop__hands_out_in_order_across_the_ends_of_the_ring(void **state)
 
 static void cq_pop_whole__gives_every_field_and_a_time(void **state)
 {
+	struct test_qp qp = TEST_QP;
 	struct test_cq x;
 	struct cqe e = { .wc = { .wr_id = 1,
 				 .opcode = IBV_WC_RECV,
 				 .byte_len = 5,
 				 .imm_data = 6,
 				 .qp_num = 7 },
-			 .qp = &x };
+			 .source = &qp.source };
 	struct cqe out[2];
 
 	test_setup(&x, 4);
@@ -163,7 +176,7 @@ static void cq_pop_whole__gives_every_field_and_a_time(void **state)
 	assert_int_equal(cq_peek(&x.cq, 0), 0);
 	assert_int_equal(cq_pop_whole(&x.cq, 2, out, NULL), 2);
 	assert_memory_equal(&out[0].wc, &e.wc, sizeof(e.wc));
-	assert_ptr_equal(out[0].qp, &x);
+	assert_ptr_equal(cq_source_qp(out[0].source), &qp);
 	assert_int_equal(out[0].timestamp_ns, 0);
 	assert_true(out[1].timestamp_ns > 0);
 	assert_int_equal(cq_peek(&x.cq, 10), 0);
@@ -308,13 +321,12 @@ static void cq_resize__keeps_what_waits(void **state)
 static void cq_forget__drops_one_qp_and_keeps_order(void **state)
 {
 	struct test_cq x;
-	int a, b;
+	struct test_qp a = TEST_QP, b = TEST_QP;
 
 	test_setup(&x, 8);
 	test_begin_at(&x, 6);
 	for (u64 i = 0; i < 8; i++)
-		assert_true(test_push_from(&x.cq, i, i % 3 ? (void *)&a : (void *)&b, false,
-					   IBV_WC_SUCCESS));
+		assert_true(test_push_from(&x.cq, i, i % 3 ? &a : &b, false, IBV_WC_SUCCESS));
 	cq_forget(&x.cq, &a);
 	assert_int_equal(cq_peek(&x.cq, 10), 3);
 	for (u64 i = 10; i < 15; i++)
@@ -337,13 +349,12 @@ static void cq_pop__has_what_several_queue_pairs_need_fetched(void **state)
 {
 	struct test_cq x;
 	struct ibv_wc wc[4];
-	int a, b;
+	struct test_qp a = TEST_QP, b = TEST_QP;
 
 	test_setup(&x, 4);
 	x.cq.fetch = test_fetch;
 	for (u64 i = 0; i < 4; i++)
-		assert_true(test_push_from(&x.cq, i, i % 2 ? (void *)&a : (void *)&b, false,
-					   IBV_WC_SUCCESS));
+		assert_true(test_push_from(&x.cq, i, i % 2 ? &a : &b, false, IBV_WC_SUCCESS));
 	assert_int_equal(cq_pop(&x.cq, 1, wc), 1);
 	assert_int_equal(fetched_count, 0);
 	assert_int_equal(cq_pop(&x.cq, 2, wc), 2);
@@ -469,8 +480,8 @@ static void cq_arm__eager_fires_for_what_waits(void **state)
 
 static void cq_forget__takes_solicited_ones_out_of_account(void **state)
 {
+	struct test_qp qp = TEST_QP;
 	struct test_cq x;
-	int qp;
 
 	test_setup(&x, 8);
 	x.cq.eager = true;
@@ -486,8 +497,8 @@ static void cq_forget__takes_solicited_ones_out_of_account(void **state)
 /* What stays is solicited or not as it was, whatever is dropped before or behind it. */
 static void cq_forget__keeps_who_is_solicited(void **state)
 {
+	struct test_qp qp = TEST_QP;
 	struct test_cq x;
-	int qp;
 
 	test_setup(&x, 8);
 	x.cq.eager = true;
@@ -510,8 +521,8 @@ static void cq_forget__keeps_who_is_solicited(void **state)
 /* Those of other queue pairs stay in account, wherever the forgotten ones lay. */
 static void cq_forget__keeps_solicited_ones_of_others(void **state)
 {
+	struct test_qp qp = TEST_QP;
 	struct test_cq x;
-	int qp;
 
 	test_setup(&x, 8);
 	x.cq.eager = true;
@@ -639,7 +650,7 @@ static void *test_produce_thread(void *arg)
 		/* Each producer adds at most one after it has looked: never full. */
 		while (cq_peek(cq, INT32_MAX) > RING - 2 * PRODUCERS)
 			sched_yield();
-		if (!test_push_from(cq, w->first + i, w, false, IBV_WC_SUCCESS))
+		if (!test_push_from(cq, w->first + i, NULL, false, IBV_WC_SUCCESS))
 			break;
 	}
 	return NULL;

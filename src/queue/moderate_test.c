@@ -59,9 +59,9 @@ static void moderate(u32 count, u32 period_us)
 	assert_int_equal(cq_moderate(&cq, &test_clock, count, period_us), 0);
 }
 
-static void push(u32 n, const void *qp, bool solicited)
+static void push(u32 n, struct cq_source *source, bool solicited)
 {
-	struct cqe e = { .qp = (void *)(uintptr_t)qp };
+	struct cqe e = { .source = source };
 
 	while (n-- > 0)
 		assert_true(cq_push(&cq, &e, solicited));
@@ -235,11 +235,15 @@ static void moderate__changes_what_is_being_gathered(void **state)
 
 static void moderate__survives_a_destroyed_queue_pair(void **state)
 {
-	static const char gone;
+	struct {
+		u32 first;
+		struct cq_source source;
+	} gone;
 
+	cq_source_init(&gone.source, &gone, 0);
 	moderate(3, PERIOD_US);
 	arm(CQ_NEXT_COMP);
-	push(2, &gone, false);
+	push(2, &gone.source, false);
 	cq_forget(&cq, &gone);
 	push(2, NULL, false);
 	assert_int_equal(events(), 0);

@@ -37,6 +37,14 @@ static u32 attach_env_paths(void)
 	return found;
 }
 
+/* When places in work queues are free: with their completions' polls, as on adapters, or before. */
+static bool attach_env_early(void)
+{
+	static const char *const names[] = { "polled", "early", NULL };
+
+	return (env_words("ANYVERBS_QUEUES", names, 1) & 2) != 0;
+}
+
 static void attach_close(int *fd)
 {
 	if (*fd >= 0)
@@ -215,6 +223,7 @@ static int attach_paths(struct seat *s)
 				     .route = s->ops->route,
 				     .general = s->ops->general,
 				     .bad_key = s->ops->bad_key,
+				     .frees_early = attach_env_early(),
 				     .arg = s };
 	struct udp_config udp = {
 		.node = a->node,

@@ -6,6 +6,8 @@
 
 #include <rdma/ib_linux61.h>
 #include <semaphore.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 enum { SMALL = 64, DEEP = 100, ROUNDS = 300 };
 
@@ -74,7 +76,7 @@ static void self_open(struct self *s, enum ib_qp_type type, enum ib_poll_context
 	struct ib_qp_init_attr_linux61 init = { .sq_sig_type = IB_SIGNAL_REQ_WR,
 						.qp_type = type,
 						.srq = srq,
-						.cap = { .max_send_wr = DEEP + 1,
+						.cap = { .max_send_wr = 4 * DEEP,
 							 .max_recv_wr = DEEP + 1,
 							 .max_send_sge = 1,
 							 .max_recv_sge = 1 } };
@@ -108,7 +110,7 @@ static void self_receive(struct self *s)
 				  ib_post_recv_linux61(s->qp, &wr, NULL), 0);
 }
 
-static void self_send(struct self *s)
+static int self_try(struct self *s)
 {
 	struct ib_sge sge = rig_sge(0, SMALL);
 	struct ib_ud_wr wr = { .wr = { .wr_cqe = &s->sent.cqe,
@@ -120,7 +122,12 @@ static void self_send(struct self *s)
 			       .remote_qpn = s->qp->qp_num,
 			       .remote_qkey = RIG_QKEY };
 
-	assert_int_equal(ib_post_send_linux61(s->qp, &wr.wr, NULL), 0);
+	return ib_post_send_linux61(s->qp, &wr.wr, NULL);
+}
+
+static void self_send(struct self *s)
+{
+	assert_int_equal(self_try(s), 0);
 }
 
 static void self_poll_if_direct(struct self *s, enum ib_poll_context context)
@@ -216,13 +223,18 @@ static void alloc_cq__refuses_what_it_cannot_make(void **state)
 static struct self flood;
 static pthread_mutex_t flood_lock = PTHREAD_MUTEX_INITIALIZER; /* who has it may post */
 static bool flood_ends;
+static int flood_out, flood_owed; /* SENDs without their `done`; those that have to wait for one */
 
 static void flood_on(struct tally *t)
 {
 	pthread_mutex_lock(&flood_lock);
-	if (!flood_ends) {
+	flood_out -= t == &flood.sent;
+	flood_owed += t != &flood.sent;
+	while (!flood_ends && flood_owed > 0 && flood_out < DEEP) {
 		self_receive(&flood);
 		self_send(&flood);
+		flood_out++;
+		flood_owed--;
 	}
 	pthread_mutex_unlock(&flood_lock);
 }
@@ -234,7 +246,7 @@ static void alloc_cq__turns_of_two_cqs_alternate(void **state)
 
 	self_open(&flood, IB_QPT_RC, IB_POLL_SOFTIRQ, NULL);
 	self_open(&s, IB_QPT_RC, IB_POLL_SOFTIRQ, NULL);
-	flood.received.then = flood_on;
+	flood.received.then = flood.sent.then = flood_on;
 	for (int i = 0; i < DEEP / 2; i++)
 		flood_on(&flood.received);
 	self_await(&flood, IB_POLL_SOFTIRQ, &flood.received.count, 1000);
@@ -455,6 +467,32 @@ static void cq_pool__carries_the_traffic_of_two(void **state)
 	assert_int_equal(one.failed + two.failed + one.overlaps + two.overlaps, 0);
 }
 
+/* ---- queues that fill ---- */
+
+/* Datagrams to a queue pair without receive requests are complete at once. */
+static void post_send__is_full_until_a_completion_is_polled(void **state)
+{
+	int posted = 0, err;
+	struct self s;
+
+	if (getenv("CONTRACT_DRIVER"))
+		skip(); /* another driver may free it before */
+	self_open(&s, IB_QPT_UD, IB_POLL_DIRECT, NULL);
+	while ((err = self_try(&s)) == 0 && posted < 100 * DEEP)
+		posted++;
+	assert_int_equal(err, -ENOMEM);
+	assert_in_range(posted, 4 * DEEP, 8 * DEEP);
+	usleep(20000);
+	assert_int_equal(self_try(&s), -ENOMEM);
+	for (u64 end = rig_now_ms() + RIG_WAIT_MS; rig_now_ms() < end && s.sent.count == 0;)
+		ib_process_cq_direct(s.send_cq, 1);
+	assert_int_equal(s.sent.count, 1);
+	assert_int_equal(self_try(&s), 0);
+	assert_int_equal(self_try(&s), -ENOMEM);
+	self_await(&s, IB_POLL_DIRECT, &s.sent.count, posted + 1);
+	self_close(&s);
+}
+
 /* Every request has had its `done` when the drain returns, whatever became of it. */
 static void drain_qp__with_requests_in_flight(void **state)
 {
@@ -569,6 +607,7 @@ int main(void)
 		cmocka_unit_test(cq_pool__takes_vectors_in_turn),
 		cmocka_unit_test(cq_pool__refuses_what_it_cannot_give),
 		cmocka_unit_test(cq_pool__carries_the_traffic_of_two),
+		cmocka_unit_test(post_send__is_full_until_a_completion_is_polled),
 		cmocka_unit_test(drain_qp__with_requests_in_flight),
 		cmocka_unit_test(drain_qp__leaves_the_srq_alone),
 		cmocka_unit_test(drain_qp__of_a_queue_pair_that_never_worked),

@@ -294,7 +294,6 @@ static struct ibt_qp *qp_open(int index, enum ibv_qp_type type)
 				    .send_cq = tgt ? NULL : &h.m[index].cq,
 				    .sq_sig_all = true,
 				    .xrcd = tgt ? h.domain : 0,
-				    .owner = &h.m[index],
 				    .counters = &h.qp_counters };
 	struct ibt_qp *qp;
 

@@ -464,6 +464,7 @@ static void net_open_side(struct net *net, int index)
 	assert_int_equal(mem_register(&s->mem, &region, &s->key), 0);
 	assert_int_equal(cq_init(&s->send_cq, NET_COMPLETIONS), 0);
 	assert_int_equal(cq_init(&s->recv_cq, NET_COMPLETIONS), 0);
+	s->send_cq.credit = s->recv_cq.credit = ibt_credit;
 	s->ibt = ibt_create(&cfg);
 	assert_non_null(s->ibt);
 	ibt_add_path(s->ibt, &s->path);
@@ -594,7 +595,6 @@ struct ibt_qp *net_qp_create(struct net *net, int side, u32 qpn, const struct ne
 				    .recv_cq = &s->recv_cq,
 				    .srq = q->srq,
 				    .sq_sig_all = q->all_signalled,
-				    .owner = (void *)(uintptr_t)qpn,
 				    .counters = &s->qp_counters };
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
 				 .port_num = 1,

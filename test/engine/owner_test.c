@@ -1,6 +1,8 @@
 /* owner_test.c: whom a queue pair belongs to: somebody elsewhere, or who lies in front of it. */
 #include "net.h"
 
+#include "ibt/ibt_qp.h"
+
 #include <string.h>
 
 enum { QPN = 0x11, OWNER_BYTES = 100 };
@@ -36,7 +38,7 @@ static void owner_close(struct owner *o)
 	mem_table_fini(&o->keys);
 }
 
-static struct ibt_qp *owner_qp(struct owner *o, void *elsewhere, u32 bytes)
+static struct ibt_qp *owner_qp(struct owner *o, u32 bytes)
 {
 	static struct ibt_counters counters;
 	struct ibt_qp_init init = { .type = IBV_QPT_RC,
@@ -44,7 +46,6 @@ static struct ibt_qp *owner_qp(struct owner *o, void *elsewhere, u32 bytes)
 				    .cap = { 4, 4, 1, 1, 0 },
 				    .send_cq = &o->cq,
 				    .recv_cq = &o->cq,
-				    .owner = elsewhere,
 				    .owner_bytes = bytes,
 				    .counters = &counters };
 	struct ibt_qp *qp;
@@ -60,10 +61,10 @@ static void owner__lies_in_front_where_it_asks_for_room(void **state)
 	u8 *front;
 
 	owner_open(&o);
-	qp = owner_qp(&o, &o, 0);
-	assert_ptr_equal(ibt_qp_owner(qp), &o);
+	qp = owner_qp(&o, 0);
+	assert_ptr_equal(ibt_qp_owner(qp), qp);
 	ibt_qp_destroy(qp);
-	qp = owner_qp(&o, NULL, OWNER_BYTES);
+	qp = owner_qp(&o, OWNER_BYTES);
 	front = ibt_qp_owner(qp);
 	assert_ptr_equal(ibt_qp_behind(front, OWNER_BYTES), qp);
 	assert_int_equal((uintptr_t)front % CACHE_LINE, 0);
@@ -83,8 +84,8 @@ static void owner__leaves_no_completion_of_an_orphan(void **state)
 	struct owner o;
 
 	owner_open(&o);
-	qp = owner_qp(&o, NULL, OWNER_BYTES);
-	e.qp = ibt_qp_owner(qp);
+	qp = owner_qp(&o, OWNER_BYTES);
+	e.source = &qp->resp.source;
 	assert_true(cq_push(&o.cq, &e, false));
 	ibt_qp_orphan(qp);
 	assert_int_equal(cq_peek(&o.cq, 2), 1);

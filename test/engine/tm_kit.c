@@ -191,7 +191,7 @@ struct tm_got tm_next(struct tm_bed *b)
 	struct cqe e;
 
 	assert_int_equal(cq_pop_whole(&b->cq, 1, &e, &side), 1);
-	assert_null(e.qp);
+	assert_null(cq_source_qp(e.source));
 	return (struct tm_got){ .wc = e.wc, .tag = side.tag, .priv = side.priv };
 }
 

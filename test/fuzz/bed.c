@@ -79,6 +79,7 @@ static void bed_make_qps(struct bed *b)
 	struct ibt_srq_init srq = { .pd = 1, .max_wr = 16, .max_sge = 2 };
 
 	fuzz_need(cq_init(&b->cq, 4096) == 0, "no CQ");
+	b->cq.credit = ibt_credit;
 	fuzz_need(ibt_srq_create(b->ibt, &srq, &b->srq) == 0, "no SRQ");
 	fuzz_need(ibt_srq_create(b->ibt, &srq, &b->xrc_srq) == 0 &&
 			  ibt_srq_enter_domain(b->xrc_srq, &b->cq, BED_DOMAIN, bed_srqn()) == 0,
@@ -93,7 +94,6 @@ static void bed_make_qps(struct bed *b)
 					    .recv_cq = i < BED_XRC_INI ? &b->cq : NULL,
 					    .srq = i == BED_SRQ_QP ? b->srq : NULL,
 					    .sq_sig_all = true,
-					    .owner = &b->qp[i],
 					    .counters = &b->counters[i] };
 
 		fuzz_need(ibt_qp_create(b->ibt, &init, &b->qp[i]) == 0, "no queue pair");

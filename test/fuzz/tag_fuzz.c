@@ -300,7 +300,6 @@ static void run_open(void)
 				  .pd = 1,
 				  .send_cq = &r.send_cq,
 				  .recv_cq = &r.send_cq,
-				  .owner = &r,
 				  .counters = &r.counters };
 
 	memset(r.bed->memory, CANARY, MEMORY);

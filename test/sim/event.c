@@ -19,7 +19,7 @@ static void event_limit(struct srq *s)
 
 void sqp_async(void *arg, struct ibt_qp *engine, struct ibt_srq *srq, enum ibv_event_type type)
 {
-	struct sqp *q = engine == NULL ? NULL : *(struct sqp **)ibt_qp_owner(engine);
+	struct sqp *q = engine == NULL ? NULL : sqp_of(ibt_qp_owner(engine));
 
 	sim_check(q == NULL || q->engine != NULL, "an event of a queue pair that is destroyed");
 	trace(arg, TR_EVENT, q == NULL ? 0 : q->qpn, type, 0, 0);

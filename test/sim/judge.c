@@ -457,8 +457,9 @@ static struct recv *find_recv(struct sqp *q, u64 tag)
 
 static void judge_one(struct scq *cq, const struct cqe *e)
 {
-	bool xrc = e->qp == NULL; /* it may outlive the target */
-	struct sqp *q = xrc ? xrc_find_target(cq->proc, e->wc.qp_num) : *(struct sqp **)e->qp;
+	const void *owner = cq_source_qp(e->source);
+	bool xrc = owner == NULL; /* it may outlive the target */
+	struct sqp *q = xrc ? xrc_find_target(cq->proc, e->wc.qp_num) : sqp_of(owner);
 	struct send *s;
 	struct recv *r;
 

@@ -325,7 +325,6 @@ enum {
 struct sqp {
 	struct proc *proc;
 	struct ibt_qp *engine; /* NULL: destroyed, or another connection's now */
-	struct sqp **name;     /* what the engine knows it by; says whose connection it is now */
 	struct sqp *peer;      /* RC, UC: the other end, for good */
 	struct sqp *next;      /* the connection that follows with the same queue pair */
 	u32 qpn, type, pd, pd_number;
@@ -421,6 +420,9 @@ struct sqp *sqp_find(const struct proc *p, u32 qpn);
 struct sqp *sqp_create(struct proc *p, u32 type);
 /* Its engine's part, once all of it is known. */
 void sqp_create_engine(struct sqp *q);
+/* Whose the engine's queue pair is now. */
+void sqp_own(struct sqp *q);
+struct sqp *sqp_of(const void *owner);
 /* Two connected queue pairs, or one for datagrams; they reach RTS by and by. */
 void pair_open(struct proc *a, struct proc *b, u32 type);
 /* Both are new, the first one's wishes count: cells. */

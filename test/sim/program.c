@@ -22,6 +22,7 @@ static void setup_cq(struct proc *p, bool small)
 	cq->proc = p;
 	cq->small = small;
 	cq->cq.overflow = event_overflow;
+	cq->cq.credit = ibt_credit;
 	p->cqs[p->cq_count++] = cq;
 }
 

@@ -27,7 +27,7 @@ enum ibv_qp_state sqp_state(const struct sqp *q)
 
 void sqp_publish(void *arg, struct ibt_qp *engine)
 {
-	struct sqp *q = *(struct sqp **)ibt_qp_owner(engine);
+	struct sqp *q = sqp_of(ibt_qp_owner(engine));
 	bool receives;
 
 	q->shown_state = (u8)ibt_qp_state(engine);
@@ -82,6 +82,16 @@ void sqp_draw(struct sqp *q)
 	q->sq_psn &= 0xffffff;
 }
 
+void sqp_own(struct sqp *q)
+{
+	*(struct sqp **)ibt_qp_owner(q->engine) = q;
+}
+
+struct sqp *sqp_of(const void *owner)
+{
+	return *(struct sqp *const *)owner;
+}
+
 void sqp_create_engine(struct sqp *q)
 {
 	struct ibt_qp_init init = { .type = q->type,
@@ -94,7 +104,7 @@ void sqp_create_engine(struct sqp *q)
 					   : q->srq != NULL ? q->srq->srq
 							    : NULL,
 				    .sq_sig_all = q->sig_all,
-				    .owner = q->name,
+				    .owner_bytes = sizeof(struct sqp *),
 				    .counters = &q->counters };
 	int err;
 
@@ -106,6 +116,7 @@ void sqp_create_engine(struct sqp *q)
 	err = ibt_qp_create(q->proc->ibt, &init, &q->engine);
 
 	sim_check(err == 0, "a queue pair cannot be created: %d", err);
+	sqp_own(q);
 	if (!q->proc->port_up)
 		ibt_qp_set_port_up(q->engine, false);
 	q->cap = init.cap;
@@ -142,9 +153,8 @@ struct sqp *sqp_create(struct proc *p, u32 type)
 {
 	struct sqp *q = sqp_new(p, type);
 
-	if (q == NULL || (q->name = malloc(sizeof(*q->name))) == NULL)
+	if (q == NULL)
 		return NULL;
-	*q->name = q;
 	q->qpn = p->slot << IBT_INDEX_BITS | p->next_index++;
 	sqp_draw_caps(q);
 	q->pd = rng_below(RNG, SIM_PDS);
@@ -401,6 +411,5 @@ void sqp_free(struct sqp *q)
 		cell_destroy(c);
 	for (u32 i = 0; i < q->message_count; i++)
 		free(q->messages[i]);
-	free(q->name);
 	free(q);
 }

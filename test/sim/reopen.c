@@ -43,10 +43,8 @@ static void reopen_begin(void *arg, u64 n)
 	if (old->proc->dead || old->engine == NULL)
 		return;
 	q->engine = old->engine;
-	q->name = old->name;
-	*q->name = q;
 	old->engine = NULL;
-	old->name = NULL;
+	sqp_own(q);
 	sqp_connect(q);
 }
 

@@ -115,6 +115,7 @@ int rsocket_cq_create(struct rsocket_cq *c, struct ibv_context *verbs, u32 entri
 
 	if (cq == NULL || cq_init(&cq->cq, entries) != 0)
 		abort();
+	cq->cq.credit = ibt_credit;
 	cq->ibv.context = verbs;
 	c->cq = &cq->ibv;
 	c->waiters = waiters;
@@ -163,8 +164,7 @@ int rsocket_qp_create(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_in
 				    .cap = attr->cap,
 				    .send_cq = &((struct verbs_cq *)attr->send_cq)->cq,
 				    .recv_cq = &((struct verbs_cq *)attr->recv_cq)->cq,
-				    .sq_sig_all = attr->sq_sig_all,
-				    .owner = q };
+				    .sq_sig_all = attr->sq_sig_all };
 	int err;
 
 	if (q == NULL)

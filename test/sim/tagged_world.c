@@ -110,9 +110,8 @@ static struct sqp *tagged_create(struct proc *p)
 {
 	struct sqp *q = sqp_new(p, IBV_QPT_RC);
 
-	if (q == NULL || (q->name = malloc(sizeof(*q->name))) == NULL)
+	if (q == NULL)
 		abort();
-	*q->name = q;
 	q->tm = p->tm;
 	q->qpn = p->slot << IBT_INDEX_BITS | p->next_index++;
 	q->pd = p->tm->pd;

@@ -20,8 +20,9 @@ enum {
 	LENGTH = 8,
 	TICK_MS = 1,
 	ROUNDS = 20,
-	POLLED = 2000, /* messages between threads that poll */
-	STRAY = 10,    /* rings of earlier arms, at most */
+	POLLED = 2000,		 /* messages between threads that poll */
+	LINE_SENDS = 2 * POLLED, /* none of a line is signalled: no place becomes free */
+	STRAY = 10,		 /* rings of earlier arms, at most */
 	NEXT = 0,
 	SOLICITED = 1,
 };
@@ -88,7 +89,7 @@ static struct ibv_qp *line_qp(struct ibv_cq *recv_cq, struct ibv_srq *srq)
 	struct ibv_qp_init_attr init = { .send_cq = send_cq,
 					 .recv_cq = recv_cq,
 					 .srq = srq,
-					 .cap = { DEPTH, srq ? 0 : DEPTH, 1, srq ? 0 : 1, 0 },
+					 .cap = { LINE_SENDS, srq ? 0 : DEPTH, 1, srq ? 0 : 1, 0 },
 					 .qp_type = IBV_QPT_RC };
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 

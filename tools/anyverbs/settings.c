@@ -44,6 +44,14 @@ static bool settings_is_paths(const char *value)
 	return env_means_words(value, names, &found);
 }
 
+static bool settings_is_queues(const char *value)
+{
+	static const char *const names[] = { "polled", "early", NULL };
+	u32 found;
+
+	return env_means_words(value, names, &found);
+}
+
 static bool settings_is_lanes(const char *value)
 {
 	u32 n;
@@ -135,6 +143,9 @@ static const struct {
 	  "1: blocks of 64 KiB and more lie in memory that peers map (0)" },
 	{ "STRICT_NOTIFY", settings_is_switch, "0 or 1", "0|1",
 	  "1: events only for completions after the arm (0)" },
+	{ "QUEUES", settings_is_queues, "polled or early", "polled|early",
+	  "when a place in a work queue is free: once its completion is polled, or before "
+	  "(polled)" },
 	{ "LOW_PORTS", settings_is_ports, "numbers of ports with commas between, or all",
 	  "all|PORT[,PORT]...",
 	  "ports below 1,024 of other hosts that --rsockets connects to by RDMA (none)" },

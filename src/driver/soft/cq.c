@@ -102,6 +102,7 @@ static struct soft_cq *soft_cq_new(struct soft_device *dev, const struct ib_cq_i
 		return ERR_PTR(err);
 	}
 	cq->q.fetch = soft_cq_fetch_qp;
+	cq->q.credit = ibt_credit;
 	cq->q.overflow = soft_cq_overflowed;
 	cq->q.eager = __atomic_load_n(&dev->eager_ib, __ATOMIC_RELAXED);
 	cq->ib.cqe = (int)cq->q.capacity;
@@ -203,7 +204,7 @@ int soft_uverbs_poll_cq(struct ib_cq *ib, int n, struct ibv_wc *wc)
 /* Completions of a tag-matching SRQ name no queue pair. */
 static void soft_cq_convert(const struct cqe *e, struct ib_wc *wc)
 {
-	struct soft_qp *qp = e->qp;
+	struct soft_qp *qp = cq_source_qp(e->source);
 
 	ib_convert_wc(&e->wc, qp == NULL ? NULL : &qp->ib, wc);
 	if (qp != NULL)

@@ -39,7 +39,8 @@ struct soft_rq {
 	struct wqe_memory memory FIXED;
 	u32 head GUARDED_BY(rq_lock), tail GUARDED_BY(rq_lock);
 	struct cq *cq FIXED;
-	void *owner FIXED; /* cqe.qp; NULL: of no queue pair */
+	bool is_of_qp FIXED; /* a raw packet queue pair's; a work queue is named by no completion */
+	struct cq_source source GUARDS_ITSELF; /* of a queue pair's completions */
 	u32 pd FIXED;
 	u32 number FIXED; /* of the completions */
 };
@@ -50,6 +51,8 @@ int soft_rq_init(struct soft_rq *rq, const struct queue_memory *memory, u32 *max
 void soft_rq_fini(struct soft_rq *rq);
 /* To FAILED: what is posted is flushed; to RESET: it vanishes. Takes rq_lock. */
 void soft_rq_set(struct soft_rq *rq, enum soft_rq_state state);
+/* In RESET, once none of its completions waits. */
+void soft_rq_free_places(struct soft_rq *rq);
 enum soft_rq_state soft_rq_state(struct soft_rq *rq);
 void soft_rq_unplug(struct soft_rq *rq);
 int soft_rq_post(struct soft_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
@@ -104,6 +107,7 @@ struct soft_raw {
 	struct wqe_ring ring GUARDED_BY(sq_lock);
 	struct wqe_memory memory FIXED;
 	u32 head GUARDED_BY(sq_lock), tail GUARDED_BY(sq_lock);
+	struct cq_source source GUARDS_ITSELF; /* of its send completions */
 };
 
 struct ib_qp *soft_raw_create(struct ib_pd *pd, struct ib_qp_init_attr_ex *init);

@@ -34,7 +34,8 @@ static bool soft_raw_complete(struct soft_raw *qp, enum ibv_wc_status status)
 		return true;
 	e = cq_reserve(cq);
 	if (likely(e)) {
-		cqe_set(e, w->wr_id, status, IBV_WC_SEND, w->length, qp->ib.qp_num, 0, qp);
+		cqe_set(e, w->wr_id, status, IBV_WC_SEND, w->length, qp->ib.qp_num, 0, &qp->source,
+			qp->tail);
 		cq_commit(cq, e, false);
 	}
 	return e != NULL;
@@ -183,7 +184,7 @@ int soft_uverbs_post_raw_send(struct ib_qp *ib, struct ibv_send_wr *wr, struct i
 	soft_raw_look_at_rq(qp);
 	err = soft_raw_refusal(qp);
 	for (; wr != NULL && err == 0; wr = wr->next) {
-		if (qp->head - qp->tail >= qp->ring.size) {
+		if (cq_unpolled(&qp->source, qp->head) >= qp->ring.size) {
 			err = -ENOMEM;
 			break;
 		}
@@ -207,8 +208,9 @@ int soft_uverbs_check_raw_send(struct ib_qp *ib, const struct ibv_send_wr *wr)
 	lock_acquire(&qp->sq_lock);
 	err = soft_raw_refusal(qp);
 	for (u32 at = qp->head; wr != NULL && err == 0; wr = wr->next, at++)
-		err = at - qp->tail >= qp->ring.size ? -ENOMEM
-						     : soft_raw_fill(qp, soft_raw_at(qp, at), wr);
+		err = cq_unpolled(&qp->source, at) >= qp->ring.size
+			      ? -ENOMEM
+			      : soft_raw_fill(qp, soft_raw_at(qp, at), wr);
 	lock_release(&qp->sq_lock);
 	return err;
 }
@@ -281,6 +283,7 @@ static int soft_raw_make_queues(struct soft_raw *qp, struct ib_qp_init_attr_ex *
 		err = wqe_ring_init(&qp->ring, cap->max_send_wr,
 				    wqe_send_stride(cap->max_send_sge, cap->max_inline_data),
 				    cap->max_send_sge, &qp->memory);
+	cap->max_send_wr = qp->ring.size;
 	qp->frame = err == 0 ? malloc(RAW_FRAME_MAX) : NULL;
 	return err == 0 && qp->frame == NULL ? -ENOMEM : err;
 }
@@ -299,7 +302,9 @@ static void soft_raw_bind(struct soft_raw *qp, struct ib_pd *pd, struct ib_qp_in
 {
 	qp->rq.pd = soft_pd_number(pd);
 	qp->rq.number = qp->ib.qp_num;
-	qp->rq.owner = qp;
+	qp->rq.is_of_qp = true;
+	cq_source_init(&qp->rq.source, qp, 0);
+	cq_source_init(&qp->source, qp, 0);
 	qp->state = IB_QPS_RESET;
 	qp->pace.timer.fn = soft_raw_due;
 	qp->table = ex->rwq_ind_tbl;
@@ -423,6 +428,8 @@ static void soft_raw_enter(struct soft_raw *qp, enum ib_qp_state to) REQUIRES(qp
 		qp->tail = qp->head;
 		pace_set(&qp->pace, &(struct ib_uverbs_rate){ .kbps = 0 });
 		soft_raw_forget(qp);
+		cq_polled(&qp->source, qp->head);
+		soft_rq_free_places(&qp->rq);
 	}
 	soft_raw_pump(qp);
 }

@@ -9,12 +9,16 @@
 int soft_rq_init(struct soft_rq *rq, const struct queue_memory *memory, u32 *max_wr, u32 *max_sge)
 	NO_THREAD_SAFETY /* nobody else has it yet */
 {
+	int err;
+
 	if (*max_wr > IBT_MAX_WR || *max_sge > IBT_MAX_SGE)
 		return -EINVAL;
 	if (*max_wr != 0 && *max_sge == 0)
 		*max_sge = 1;
 	rq->memory = (struct wqe_memory){ .from = memory, .kind = QUEUE_RECV };
-	return wqe_ring_init(&rq->ring, *max_wr, 0, *max_sge, &rq->memory);
+	err = wqe_ring_init(&rq->ring, *max_wr, 0, *max_sge, &rq->memory);
+	*max_wr = rq->ring.size;
+	return err;
 }
 
 void soft_rq_fini(struct soft_rq *rq) NO_THREAD_SAFETY
@@ -30,7 +34,8 @@ static bool soft_rq_complete(struct soft_rq *rq, enum ibv_wc_status status, u32 
 	struct cqe *e = cq_reserve(rq->cq);
 
 	if (likely(e)) {
-		cqe_set(e, w->wr_id, status, IBV_WC_RECV, length, rq->number, 0, rq->owner);
+		cqe_set(e, w->wr_id, status, IBV_WC_RECV, length, rq->number, 0,
+			rq->is_of_qp ? &rq->source : &cq_source_none, rq->tail);
 		cq_commit(rq->cq, e, false);
 	}
 	return e != NULL;
@@ -54,6 +59,13 @@ void soft_rq_set(struct soft_rq *rq, enum soft_rq_state state)
 	lock_release(&rq->rq_lock);
 }
 
+void soft_rq_free_places(struct soft_rq *rq)
+{
+	lock_acquire(&rq->rq_lock);
+	cq_polled(&rq->source, rq->head);
+	lock_release(&rq->rq_lock);
+}
+
 enum soft_rq_state soft_rq_state(struct soft_rq *rq)
 {
 	enum soft_rq_state state;
@@ -73,6 +85,13 @@ void soft_rq_unplug(struct soft_rq *rq)
 	lock_release(&rq->rq_lock);
 }
 
+/* A work queue's places are free once its requests are complete: it may be gone when they are
+ * polled. */
+static u32 soft_rq_used(const struct soft_rq *rq) REQUIRES(rq->rq_lock)
+{
+	return rq->is_of_qp ? cq_unpolled(&rq->source, rq->head) : rq->head - rq->tail;
+}
+
 int soft_rq_post(struct soft_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	int err;
@@ -80,7 +99,7 @@ int soft_rq_post(struct soft_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 	lock_acquire(&rq->rq_lock);
 	err = rq->unplugged ? -EIO : rq->state == SOFT_RQ_RESET ? -EINVAL : 0;
 	for (; wr != NULL && err == 0; wr = wr->next) {
-		if (rq->head - rq->tail >= rq->ring.size) {
+		if (soft_rq_used(rq) >= rq->ring.size) {
 			err = -ENOMEM;
 			break;
 		}

@@ -51,12 +51,17 @@ void rq_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt 
 	e = cq_reserve(qp->recv_cq);
 	if (likely(e)) {
 		cqe_set(e, qp->resp.current->wr_id, status, IBV_WC_RECV, length, qp->qpn,
-			!ok ? 0 : p->sqpn != 0 ? p->sqpn : qp->dest_qpn, qp->owner);
+			!ok	       ? 0
+			: p->sqpn != 0 ? p->sqpn
+				       : qp->dest_qpn,
+			&qp->resp.source, qp->resp.tail);
 		if (likely(ok))
 			recv_wc_flags(qp, &e->wc, p);
 		cq_commit(qp->recv_cq, e, ok && (p->flags & PKT_SOLICITED) != 0);
 	} else {
 		recv_wc_lost(qp);
+		if (qp->srq != NULL)
+			srq_free_place(qp->srq);
 	}
 	if (unlikely(!ok))
 		qp_count_error(qp, status, IBT_ERROR_OF_RECEIVE);

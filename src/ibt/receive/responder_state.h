@@ -4,6 +4,7 @@
 
 #include "ibt/qp_lock_order.h"
 #include "ibt/send/wqe.h"
+#include "queue/cq.h"
 
 struct rate;
 struct counted;
@@ -49,7 +50,8 @@ enum { ACK_OWED = 1u << 31 }; /* of ibt_qp.ack_word */
 
 struct responder {
 	struct lock rq_lock CACHE_ALIGNED ACQUIRED_AFTER(qp_lock_order); /* inner: after sq_lock */
-	u32 pd FIXED; /* of the receive source: the SRQ's, or the queue pair's */
+	/* Of receive completions. With an SRQ they free its places: ibt_credit */
+	struct cq_source source GUARDS_ITSELF;
 	struct wqe_ring ring FIXED;
 	u32 head GUARDED_BY(rq_lock); /* next to post */
 	u32 tail GUARDED_BY(rq_lock); /* oldest receive request */
@@ -92,6 +94,7 @@ struct responder {
 	u32 repeated_psn GUARDED_BY(rq_lock); /* of the last duplicate; 0: none, or that one */
 	u64 asked_ns GUARDED_BY(rq_lock);
 	u32 owed_psn GUARDED_BY(rq_lock); /* of the request that `owed` is about */
+	u32 pd FIXED; /* of the receive source: the SRQ's, or the queue pair's */
 	u64 write_va GUARDED_BY(rq_lock); /* WRITE in progress */
 	u32 write_rkey GUARDED_BY(rq_lock);
 	u32 write_length GUARDED_BY(rq_lock);

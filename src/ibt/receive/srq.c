@@ -61,6 +61,8 @@ int ibt_srq_create(struct ibt *ibt, const struct ibt_srq_init *init, struct ibt_
 	srq->pd = init->pd;
 	srq->max_sge = srq->ring.max_sge;
 	srq->owner = init->owner;
+	/* completions that name no queue pair may outlive what they would free a place of */
+	srq->frees_early = ibt->cfg.frees_early || srq->own_cq != NULL;
 	*out = srq;
 	return 0;
 }
@@ -155,6 +157,12 @@ void ibt_srq_query(struct ibt_srq *srq, struct ibv_srq_attr *attr)
 	lock_release(&srq->lock);
 }
 
+static u32 srq_used(const struct ibt_srq *srq) REQUIRES(srq->lock)
+{
+	return srq->head -
+	       (srq->frees_early ? srq->tail : __atomic_load_n(&srq->freed, __ATOMIC_RELAXED));
+}
+
 int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	int err;
@@ -162,7 +170,7 @@ int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	lock_acquire(&srq->lock);
 	err = srq->unplugged ? -EIO : 0;
 	for (; wr != NULL && err == 0; wr = wr->next) {
-		if (srq->head - srq->tail >= srq->ring.size)
+		if (srq_used(srq) >= srq->ring.size)
 			err = -ENOMEM;
 		else
 			err = wqe_fill_recv(&srq->ring, wqe_recv_at(&srq->ring, srq->head), wr);

@@ -22,6 +22,8 @@ struct ibt_srq {
 	struct wqe_ring ring GUARDED_BY(lock); /* another one once its size is changed */
 	struct wqe_memory memory GUARDED_BY(lock); /* of `ring` */
 	u32 head GUARDED_BY(lock), tail GUARDED_BY(lock);
+	u32 freed ATOMIC_ONLY;	/* requests whose completions have been polled */
+	bool frees_early FIXED; /* a place is free once its request has been taken: `tail` counts */
 	u32 limit GUARDED_BY(lock); /* 0: not armed */
 	bool unplugged GUARDED_BY(lock); /* the adapter is gone: nothing is taken */
 	/* Of its receives, whatever CQ a queue pair names: of a tag-matching SRQ, or of one of an
@@ -51,6 +53,12 @@ struct ibt_srq {
 static inline bool srq_matches_tags(const struct ibt_srq *srq)
 {
 	return srq->tm_cq != NULL;
+}
+
+/* A request that was taken has completed, and that has been polled, or never will be. */
+static inline void srq_free_place(struct ibt_srq *srq)
+{
+	__atomic_fetch_add(&srq->freed, 1, __ATOMIC_RELAXED);
 }
 
 /* Copies the oldest request to `copy`, which has room for max_sge of this SRQ. False: there is

@@ -54,7 +54,7 @@ static bool finish_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc
 	if (unlikely(!e))
 		return false;
 	cqe_set(e, w->wr_id, status, (enum ibv_wc_opcode)finish_opcodes[w->opcode], w->length,
-		qp->qpn, 0, qp->owner);
+		qp->qpn, 0, &qp->req.source, qp->req.tail + 1);
 	cq_commit(qp->send_cq, e, status != IBV_WC_SUCCESS);
 	return true;
 }
@@ -148,7 +148,7 @@ void finish_with_error(struct ibt_qp *qp, enum ibv_wc_status status)
 
 void finish_drain(struct ibt_qp *qp)
 {
-	if (qp->state != IBV_QPS_SQD || qp->req.tail != qp->req.drain_stop)
+	if (qp->state != IBV_QPS_SQD || qp->req.tail != qp->drain_stop)
 		return;
 	qp->req.draining = false;
 	if (qp->attr.en_sqd_async_notify)

@@ -235,6 +235,25 @@ static int post_refusal(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 		       0;
 }
 
+/* Is no place of the send queue free? */
+static bool sq_is_full(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+{
+	if (likely(sq_used(qp) < qp->req.ring.size))
+		return false;
+	if ((qp->req.source.back & CQ_APART) != 0)
+		cq_polled(&qp->req.source, qp->req.tail);
+	return sq_used(qp) >= qp->req.ring.size;
+}
+
+static bool rq_is_full(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
+{
+	if (likely(rq_used(qp) < qp->resp.ring.size))
+		return false;
+	if ((qp->resp.source.back & CQ_APART) != 0)
+		cq_polled(&qp->resp.source, qp->resp.tail);
+	return rq_used(qp) >= qp->resp.ring.size;
+}
+
 int post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad,
 		 ibt_av_of *av_of)
 {
@@ -243,7 +262,7 @@ int post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **ba
 	if (unlikely(qp->state != IBV_QPS_RTS))
 		err = post_refusal(qp);
 	for (; wr != NULL && err == 0; wr = wr->next) {
-		if (unlikely(qp->req.head - qp->req.tail >= qp->req.ring.size)) {
+		if (unlikely(sq_is_full(qp))) {
 			err = qp_is_target(qp) ? -EINVAL : -ENOMEM;
 			break;
 		}
@@ -266,14 +285,15 @@ int post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **ba
 int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
 		   ibt_av_of *av_of)
 {
+	u32 most;
 	int err;
 
 	lock_acquire(&qp->req.sq_lock);
 	err = qp->unplugged ? -EIO : 0;
-	for (u32 at = qp->req.head; wr != NULL && err == 0; wr = wr->next, at++)
-		err = at - qp->req.tail >= qp->req.ring.size ?
-			      -ENOMEM :
-			      post_fill_send(qp, sq_at(qp, at), wr, av_of);
+	most = sq_is_full(qp) ? 0 : qp->req.ring.size - sq_used(qp);
+	for (u32 n = 0; wr != NULL && err == 0; wr = wr->next, n++)
+		err = n >= most ? -ENOMEM
+				: post_fill_send(qp, sq_at(qp, qp->req.head + n), wr, av_of);
 	lock_release(&qp->req.sq_lock);
 	return err;
 }
@@ -284,7 +304,7 @@ static int post_may_send(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 
 	if (err != 0)
 		return err;
-	if (qp->req.head - qp->req.tail >= qp->req.ring.size)
+	if (sq_is_full(qp))
 		return -ENOMEM;
 	return qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE ? -EPIPE : 0;
 }
@@ -343,7 +363,7 @@ int post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **ba
 	else if (qp->state == IBV_QPS_RESET)
 		err = -EINVAL;
 	for (; wr != NULL && err == 0; wr = wr->next) {
-		if (unlikely(qp->resp.head - qp->resp.tail >= qp->resp.ring.size)) {
+		if (unlikely(rq_is_full(qp))) {
 			err = -ENOMEM;
 			break;
 		}

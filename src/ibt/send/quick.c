@@ -36,7 +36,7 @@ static inline bool quick_read(const struct ibt_qp *qp, const struct ibv_send_wr 
 	r->lkey = sge->lkey;
 	r->flags = wr->send_flags | qp->post_flags;
 	return likely(r->length - 1 < PKT_BRIEF_BYTES && (r->flags & IBV_SEND_FENCE) == 0 &&
-		      qp->req.head - qp->req.tail < qp->req.ring.size);
+		      sq_used(qp) < qp->req.ring.size);
 }
 
 /* The bytes to send, where the consumer has them. NULL: look closer. */
@@ -253,8 +253,7 @@ int ibt_post_recv(struct ibt_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 	    (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_ERR))
 		return post_recv(qp, wr, bad);
 	/* With a shared queue the size of its own is 0. */
-	while (likely(wr != NULL && wr->num_sge == 1 &&
-		      qp->resp.head - qp->resp.tail < qp->resp.ring.size &&
+	while (likely(wr != NULL && wr->num_sge == 1 && rq_used(qp) < qp->resp.ring.size &&
 		      qp->resp.ring.max_sge != 0)) {
 		quick_fill_recv(wqe_recv_at(&qp->resp.ring, qp->resp.head++), wr);
 		wr = wr->next;
@@ -304,13 +303,14 @@ static ALWAYS_INLINE bool quick_deliver(struct ibt_qp *qp, const struct pkt_brie
 	wc = cq_hand(qp->recv_cq);
 	if (wc != NULL) {
 		wc_set(wc, w->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, b->length, qp->qpn, qp->dest_qpn);
+		cq_polled(&qp->resp.source, qp->resp.tail + 1);
 		return true;
 	}
 	e = cq_reserve(qp->recv_cq);
 	if (unlikely(!e))
 		return false;
 	cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_RECV, b->length, qp->qpn, qp->dest_qpn,
-		qp->owner);
+		&qp->resp.source, qp->resp.tail + 1);
 	cq_commit(qp->recv_cq, e, (b->kind & PKT_SOLICITED << 8) != 0);
 	return true;
 }
@@ -329,12 +329,14 @@ static inline bool quick_tell_sent(struct ibt_qp *qp, const struct send_wqe *w)
 
 	if (wc != NULL) {
 		wc_set(wc, w->wr_id, IBV_WC_SUCCESS, IBV_WC_SEND, w->length, qp->qpn, 0);
+		cq_polled(&qp->req.source, qp->req.tail + 1);
 		return true;
 	}
 	e = cq_reserve(qp->send_cq);
 	if (unlikely(!e))
 		return false;
-	cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_SEND, w->length, qp->qpn, 0, qp->owner);
+	cqe_set(e, w->wr_id, IBV_WC_SUCCESS, IBV_WC_SEND, w->length, qp->qpn, 0, &qp->req.source,
+		qp->req.tail + 1);
 	cq_commit(qp->send_cq, e, false);
 	return true;
 }

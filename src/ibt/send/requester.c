@@ -422,7 +422,7 @@ static inline bool req_may_send(const struct ibt_qp *qp) REQUIRES(qp->req.sq_loc
 	return qp->req.next != qp->req.head &&
 	       (qp->req.waiting == WAIT_NONE || qp->req.waiting >= WAIT_ROOM) &&
 	       (qp->state == IBV_QPS_RTS ||
-		(qp->state == IBV_QPS_SQD && qp->req.next != qp->req.drain_stop));
+		(qp->state == IBV_QPS_SQD && qp->req.next != qp->drain_stop));
 }
 
 /* Says on the board whether something is left to send: if this process dies, it is lost. */

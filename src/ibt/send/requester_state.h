@@ -5,6 +5,7 @@
 #include "base/list.h"
 #include "ibt/qp_lock_order.h"
 #include "ibt/send/wqe.h"
+#include "queue/cq.h"
 
 struct rate;
 
@@ -79,7 +80,7 @@ struct requester {
 	u32 head GUARDED_BY(sq_lock);	    /* next to post */
 	u32 next GUARDED_BY(sq_lock);	    /* next to transmit */
 	u32 tail GUARDED_BY(sq_lock);	    /* oldest incomplete */
-	u32 drain_stop GUARDED_BY(sq_lock); /* SQD: what comes before it is to be finished */
+	struct cq_source source GUARDS_ITSELF; /* of send completions; frees places */
 	u32 max_inline FIXED;		    /* bytes */
 	u32 psn GUARDED_BY(sq_lock);	    /* of the next packet */
 	/* `qpns` of the peer's brief packets while requests and acknowledgements may take the fast

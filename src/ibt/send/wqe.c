@@ -39,7 +39,7 @@ int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge, struct 
 				: wqe_align((u32)(sizeof(struct recv_wqe) +
 						  max_sge * sizeof(struct ibv_sge)));
 	r->mask = slots - 1;
-	r->size = size;
+	r->size = size == 0 ? 0 : slots;
 	r->max_sge = max_sge;
 	r->memory = NULL;
 	if (size == 0)

@@ -90,8 +90,8 @@ struct wqe_memory {
 	bool is_given;
 } OWNED_BY(the caller);
 
-/* Makes room for `size` elements, of `stride` bytes each; 0: as receive requests with max_sge need.
- * 0; -ENOMEM, -EINVAL: see queue_memory_get. */
+/* Makes room for `size` elements, rounded up to a power of two, of `stride` bytes each; 0: as
+ * receive requests with max_sge need. 0; -ENOMEM, -EINVAL: see queue_memory_get. */
 int wqe_ring_init(struct wqe_ring *r, u32 size, u32 stride, u32 max_sge, struct wqe_memory *memory);
 /* Gives the memory back to where it came from. Blocks as queue_memory.put may. */
 void wqe_ring_fini(struct wqe_ring *r, const struct wqe_memory *memory);

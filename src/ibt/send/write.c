@@ -33,36 +33,41 @@ static inline bool write_take(const struct ibt_qp *qp, const struct ibv_send_wr 
 	return likely(w->from != NULL && piece == w->length);
 }
 
-/* False: its CQ has overflowed. */
-static inline bool write_tell(struct ibt_qp *qp, const struct ibv_send_wr *wr)
+/* `place`: requests posted up to this one. If its CQ has overflowed the queue pair fails. */
+static inline void write_tell(struct ibt_qp *qp, const struct ibv_send_wr *wr, u32 place)
+	REQUIRES(qp->req.sq_lock)
 {
 	struct cqe *e = cq_reserve(qp->send_cq);
 
-	if (unlikely(!e))
-		return false;
+	if (unlikely(!e)) {
+		finish_qp(qp);
+		return;
+	}
 	cqe_set(e, wr->wr_id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, wr->sg_list->length, qp->qpn, 0,
-		qp->owner);
+		&qp->req.source, place);
 	cq_commit(qp->send_cq, e, false);
-	return true;
 }
 
-/* The first `n` are done. Returns the one after them. */
+/* The first `n` are done: they take places of the send queue like others. Returns the one after
+ * them. */
 static inline struct ibv_send_wr *write_complete(struct ibt_qp *qp, struct ibv_send_wr *wr, u32 n)
 	REQUIRES(qp->req.sq_lock)
 {
-	struct ibt_counters *c = qp->counters;
-	bool heard = true;
+	u32 place = qp->req.head, end = place + n;
+	struct ibt_counters *c;
 	u64 bytes = 0;
 
-	for (u32 i = 0; i < n; i++, wr = wr->next) {
+	qp->req.head = qp->req.next = end;
+	__atomic_store_n(&qp->req.tail, end, __ATOMIC_RELAXED); /* as in finish_pop */
+	for (; place != end; wr = wr->next) {
+		place++;
 		bytes += wr->sg_list->length;
 		if ((wr->send_flags | qp->post_flags) & IBV_SEND_SIGNALED)
-			heard &= write_tell(qp, wr);
+			write_tell(qp, wr, place);
 	}
+	c = qp->counters;
 	__atomic_store_n(&c->sent, c->sent + n, __ATOMIC_RELAXED);
 	__atomic_store_n(&c->sent_bytes, c->sent_bytes + bytes, __ATOMIC_RELAXED);
-	if (unlikely(!heard))
-		finish_qp(qp);
 	return wr;
 }
 
@@ -102,17 +107,22 @@ unlock:
 struct ibv_send_wr *write_post(struct ibt_qp *qp, struct ibv_send_wr *wr)
 {
 	struct path_write list[WRITE_LIST];
+	const struct path_ops *ops = qp->dest->path->ops;
 	const struct ibv_send_wr *next = wr;
-	u32 count = 0;
+	u32 count = 0, used = sq_used(qp), most;
 
-	if (unlikely(qp->dest->path->ops->writes == NULL || qp->req.tail != qp->req.head ||
-		     qp->req.ring.size == 0 || qp->req.ring.max_sge == 0))
+	if (unlikely(ops->writes == NULL || qp->req.tail != qp->req.head ||
+		     used >= qp->req.ring.size || qp->req.ring.max_sge == 0))
 		return wr;
-	for (; next != NULL && count < WRITE_LIST && write_take(qp, next, &list[count]); count++)
+	most = MIN(qp->req.ring.size - used, (u32)WRITE_LIST);
+	do {
+		if (unlikely(!write_take(qp, next, &list[count])))
+			break;
 		next = next->next;
+		count++;
+	} while (next != NULL && count < most);
 	if (unlikely(count == 0))
 		return wr;
-	count = qp->dest->path->ops->writes(qp->dest, qp->qpn, qp->dest_qpn, &qp->grant, list,
-					    count);
+	count = ops->writes(qp->dest, qp->qpn, qp->dest_qpn, &qp->grant, list, count);
 	return likely(count != 0) ? write_complete(qp, wr, count) : wr;
 }

@@ -18,7 +18,7 @@ static bool ops_is_own(const struct cqe *e, const void *arg)
 
 	return (e->wc.opcode == IBV_WC_TM_ADD || e->wc.opcode == IBV_WC_TM_DEL ||
 		e->wc.opcode == IBV_WC_TM_SYNC) &&
-	       e->qp == NULL && e->wc.src_qp == srq->tm_id;
+	       e->source == &cq_source_none && e->wc.src_qp == srq->tm_id;
 }
 
 /* Are there fewer than max_ops that are not polled? They are counted only when so many have been
@@ -40,7 +40,7 @@ static void ops_complete(struct ibt_srq *srq, const struct ibv_ops_wr *wr,
 		srq->tm_failed = true;
 		return;
 	}
-	cqe_set(e, wr->wr_id, status, opcode, 0, 0, srq->tm_id, NULL);
+	cqe_set(e, wr->wr_id, status, opcode, 0, 0, srq->tm_id, &cq_source_none, 0);
 	if (!tag_list_in_phase(&srq->tags))
 		e->wc.wc_flags = IBV_WC_TM_SYNC_REQ;
 	cq_commit_tagged(srq->tm_cq, e, false, 0, 0);

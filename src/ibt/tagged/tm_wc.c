@@ -1,5 +1,5 @@
 /* tm_wc.c: receive completions of a tag-matching SRQ: TM_RECV, TM_NO_TAG. They go to the SRQ's CQ
- * and name no queue pair (cqe.qp), so they outlive it. Each entry that was taken completes once
+ * and name no queue pair (cqe.source), so they outlive it. Each entry that was taken completes once
  * with DATA_VALID or with an error, also where its queue pair fails or goes.
  *
  * In:    messages that are whole, have matched or broken off    Out: completions
@@ -31,7 +31,8 @@ static bool tm_wc_push(const struct ibt_qp *qp, const struct tm_wc *wc, const st
 
 	if (unlikely(!e))
 		return false;
-	cqe_set(e, wc->wr_id, wc->status, wc->opcode, wc->length, qp->qpn, qp->dest_qpn, NULL);
+	cqe_set(e, wc->wr_id, wc->status, wc->opcode, wc->length, qp->qpn, qp->dest_qpn,
+		&cq_source_none, 0);
 	e->wc.wc_flags = wc->flags;
 	if (likely(p != NULL))
 		recv_wc_flags(qp, &e->wc, p);

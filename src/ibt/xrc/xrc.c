@@ -141,6 +141,7 @@ int ibt_srq_enter_domain(struct ibt_srq *srq, struct cq *cq, u64 xrcd, u32 numbe
 	int err;
 
 	srq->own_cq = cq;
+	srq->frees_early = true;
 	srq->xrcd = xrcd;
 	srq->number = number;
 	cq_names_no_qp(cq);
@@ -194,7 +195,10 @@ void xrc_complete(struct ibt_qp *qp, enum ibv_wc_status status, const struct pkt
 
 	if (likely(e)) {
 		cqe_set(e, qp->resp.current->wr_id, status, IBV_WC_RECV, length, qp->qpn,
-			!ok ? 0 : qp_is_proxy(qp) ? xrc_conn(qp)->initiator : qp->dest_qpn, NULL);
+			!ok		  ? 0
+			: qp_is_proxy(qp) ? xrc_conn(qp)->initiator
+					  : qp->dest_qpn,
+			&cq_source_none, 0);
 		if (likely(ok))
 			recv_wc_flags(qp, &e->wc, p);
 		cq_commit(qp->recv_cq, e, ok && (p->flags & PKT_SOLICITED) != 0);
