@@ -80,13 +80,17 @@ int addr_wait(struct addr_instance *a, struct rdma_addr_client *client,
 	      void (*callback)(int status, struct sockaddr *src_addr, struct rdma_dev_addr *addr,
 			       void *context),
 	      void *context);
+/* As addr_link, but waits in the caller's thread until the neighbour is known. -ETIMEDOUT: it is
+ * not known after timeout_ms. */
+int addr_link_wait(struct addr_instance *a, const struct addr_way *way, int timeout_ms,
+		   struct rdma_dev_addr *out);
 /* As rdma_addr_cancel and rdma_addr_unregister_client. */
 void addr_cancel(struct addr_instance *a, const struct rdma_dev_addr *addr);
 void addr_client_wait(struct addr_instance *a, const struct rdma_addr_client *client);
 
 /* ---- neighbour.c ---- */
 /* The neighbour's MAC. -ENODATA: not known, and the kernel looks for it. -EOPNOTSUPP: this kernel
- * does not tell. May block. */
+ * does not tell, or does not let this process have it looked for. May block. */
 int addr_neighbour(struct addr_instance *a, u32 ifindex, const u8 gid[16],
 		   u8 out[HOST_LINK_ADDRESS]);
 

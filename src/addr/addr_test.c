@@ -22,7 +22,7 @@ static const u8 port_gid[16] = { 0xfe, 0x80, [8] = 2, [15] = 0x77 };
 
 /* The host. */
 static struct host_fake {
-	int route_err, neighbour_err, watch_err;
+	int route_err, neighbour_err, watch_err, probe_err;
 	struct host_route route;
 	struct host_neighbour neighbour; /* the only one; ifindex 0: none */
 	u32 asked, probed;
@@ -98,7 +98,7 @@ static int fake_probe(u32 ifindex, const u8 gid[16])
 	(void)ifindex;
 	(void)gid;
 	host.probed++;
-	return 0;
+	return host.probe_err;
 }
 
 static int fake_watch_open(struct host_watch *w)
@@ -332,6 +332,75 @@ static void resolve__times_out(void **state)
 	assert_in_range(host.asked, 8, 20); /* 1, 2, 4 ... 64, 100 ms, not each millisecond */
 	test_run(10000);
 	assert_int_equal(answer.calls, 1);
+}
+
+/* ---- in the caller's thread ---- */
+
+static u64 sleeps, known_after;
+
+static void test_sleep(u64 ns)
+{
+	now_ns += ns;
+	if (++sleeps == known_after)
+		test_neighbour_is("10.0.0.2");
+}
+
+static int test_wait(int timeout_ms, u64 known)
+{
+	struct addr_way way;
+	u8 to[16];
+	int err;
+
+	sleeps = 0;
+	known_after = known;
+	clock_set_sleep(test_sleep);
+	test_gid("10.0.0.2", to);
+	err = addr_route(&a, to, NULL, 0, &way);
+	if (err == 0)
+		err = addr_link_wait(&a, &way, timeout_ms, &dev);
+	clock_set_sleep(NULL);
+	return err;
+}
+
+static void wait__a_known_neighbour_is_no_wait(void **state)
+{
+	(void)state;
+	test_neighbour_is("10.0.0.2");
+	assert_int_equal(test_wait(1000, 0), 0);
+	assert_int_equal(sleeps, 0);
+	assert_memory_equal(dev.dst_dev_addr, peer_mac, 6);
+}
+
+static void wait__until_the_neighbour_answers(void **state)
+{
+	(void)state;
+	assert_int_equal(test_wait(1000, 4), 0);
+	assert_int_equal(sleeps, 4);
+	assert_true(now_ns == NS_PER_S + (1 + 2 + 4 + 8) * NS_PER_MS);
+	assert_memory_equal(dev.dst_dev_addr, peer_mac, 6);
+}
+
+static void wait__times_out(void **state)
+{
+	(void)state;
+	assert_int_equal(test_wait(1000, 0), -ETIMEDOUT);
+	assert_true(now_ns == 2 * NS_PER_S);
+	assert_in_range(host.asked, 8, 20);
+	assert_int_equal(test_wait(0, 0), -ETIMEDOUT);
+	assert_int_equal(sleeps, 0);
+}
+
+static void wait__errors_are_told_at_once(void **state)
+{
+	(void)state;
+	host.neighbour_err = -EAGAIN;
+	assert_int_equal(test_wait(1000, 0), -EAGAIN);
+	host.neighbour_err = 0;
+	host.probe_err = -EPERM; /* the kernel does not look for it: nobody can tell */
+	assert_int_equal(test_wait(1000, 0), 0);
+	host.route_err = -ENETUNREACH;
+	assert_int_equal(test_wait(1000, 0), -ENETUNREACH);
+	assert_true(now_ns == NS_PER_S);
 }
 
 static void resolve__no_time_is_one_look(void **state)
@@ -775,6 +844,10 @@ int main(void)
 		WITH(resolve__waits_for_the_neighbour),
 		WITH(resolve__times_out),
 		WITH(resolve__no_time_is_one_look),
+		WITH(wait__a_known_neighbour_is_no_wait),
+		WITH(wait__until_the_neighbour_answers),
+		WITH(wait__times_out),
+		WITH(wait__errors_are_told_at_once),
 		WITH(resolve__no_route_is_told_at_once),
 		WITH(resolve__families_must_agree),
 		WITH(resolve__the_source_may_be_fixed),

@@ -100,5 +100,7 @@ int addr_neighbour(struct addr_instance *a, u32 ifindex, const u8 gid[16],
 	if (err != 0 && err != -ENOENT)
 		return err;
 	err = a->ops->probe(ifindex, gid);
+	if (err == -EPERM || err == -EACCES) /* a firewall's: the neighbour may answer others */
+		return -EOPNOTSUPP;
 	return err == -EMFILE || err == -ENFILE ? err : -ENODATA;
 }

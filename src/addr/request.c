@@ -1,7 +1,8 @@
 /* request.c: requests for the way to an address.
  *
  * The route is asked for in the caller's thread. A request waits on the queue only while its
- * neighbour is not known: it looks again after 1 ms, 2 ms, ... at most ADDR_AGAIN_NS.
+ * neighbour is not known: it looks again after 1 ms, 2 ms, ... at most ADDR_AGAIN_NS. A caller that
+ * may sleep waits likewise in its own thread, and needs no request.
  * In:    addresses, the kernel's answers      Out: ways, callbacks
  * Runs:  any thread; callbacks on the queue   Locks: addr_instance.lock
  */
@@ -93,6 +94,21 @@ int addr_link(struct addr_instance *a, const struct addr_way *way, struct rdma_d
 	}
 	err = addr_neighbour(a, ifindex, way->route.next, out->dst_dev_addr);
 	return err == -EOPNOTSUPP ? 0 : err;
+}
+
+int addr_link_wait(struct addr_instance *a, const struct addr_way *way, int timeout_ms,
+		   struct rdma_dev_addr *out)
+{
+	u64 now = clock_now_ns(), wait_ns = ADDR_FIRST_NS;
+	u64 deadline_ns = now + (u64)MAX(timeout_ms, 0) * NS_PER_MS;
+	int err;
+
+	while ((err = addr_link(a, way, out)) == -ENODATA && now < deadline_ns) {
+		clock_sleep_ns(MIN(wait_ns, deadline_ns - now));
+		wait_ns = MIN(2 * wait_ns, ADDR_AGAIN_NS);
+		now = clock_now_ns();
+	}
+	return err == -ENODATA ? -ETIMEDOUT : err;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
