@@ -1,6 +1,6 @@
 /* ah.c: address handles, and the route back to the sender of a datagram.
  * In: address vectors, or a completion with the 40 bytes in front of its datagram      Out: handles
- * Runs: any thread; nothing here blocks      Locks: none
+ * Runs: any thread; making a handle waits up to a second for an unknown neighbour      Locks: none
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -8,6 +8,13 @@
 
 #include "core/convert_attr.h"
 #include "door.h"
+
+static struct ib_ah *ah_create(struct ib_pd *pd, struct ib_ah_attr *attr)
+{
+	int error = ib_uverbs_find_neighbour(pd->device, attr);
+
+	return error ? ERR_PTR(error) : ib_create_ah(pd, attr);
+}
 
 AV_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
@@ -18,7 +25,7 @@ AV_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
 	if (!ah)
 		return door_null(-ENOMEM);
 	ib_convert_ibv_ah_attr(attr, &ib);
-	ah->ah = pd_is_gone(pd) ? ERR_PTR(-EINVAL) : ib_create_ah(door_pd(pd)->ib, &ib);
+	ah->ah = pd_is_gone(pd) ? ERR_PTR(-EINVAL) : ah_create(door_pd(pd)->ib, &ib);
 	if (IS_ERR(ah->ah)) {
 		long error = PTR_ERR(ah->ah);
 

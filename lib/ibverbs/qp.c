@@ -255,13 +255,23 @@ static int qp_known_mask(const struct ibv_qp *qp, int mask)
 	}
 }
 
+static bool qp_is_connected(const struct ibv_qp *qp)
+{
+	return qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_UC ||
+	       qp->qp_type == IBV_QPT_XRC_SEND || qp->qp_type == IBV_QPT_XRC_RECV;
+}
+
 AV_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
+	struct ib_qp *to = door_qp(qp)->ib;
 	struct ib_qp_attr ib;
-	int error;
+	int error = 0;
 
 	ib_convert_ibv_qp_attr(attr, &ib);
-	error = ib_modify_qp(door_qp(qp)->ib, &ib, qp_known_mask(qp, mask));
+	if ((mask & IBV_QP_AV) && qp_is_connected(qp))
+		error = ib_uverbs_find_neighbour(to->device, &ib.ah_attr);
+	if (!error)
+		error = ib_modify_qp(to, &ib, qp_known_mask(qp, mask));
 	if (!error && (mask & IBV_QP_STATE))
 		qp->state = attr->qp_state;
 	return door_errno(error);

@@ -298,6 +298,12 @@ int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index, struct
 	return err ? err : DRIVER_CALL(dev->uverbs->query_gid_entry(dev, port, index, out));
 }
 
+int ib_uverbs_find_neighbour(struct ib_device *dev, const struct ib_ah_attr *attr)
+{
+	return dev->uverbs->find_neighbour ? DRIVER_CALL(dev->uverbs->find_neighbour(dev, attr))
+					   : 0;
+}
+
 int ib_uverbs_set_rate(struct ib_qp *qp, const struct ib_uverbs_rate *rate)
 {
 	const struct ib_uverbs_ops *ops = qp->device->uverbs;

@@ -160,6 +160,9 @@ struct ib_uverbs_ops {
 	int (*get_info)(struct ib_device *dev, struct ib_uverbs_info *out);
 	int (*query_gid_entry)(struct ib_device *dev, u32 port, u32 index,
 			       struct ibv_gid_entry *out);
+	/* Answers ib_uverbs_find_neighbour; no lock of the midlayer is held. NULL: every peer
+	 * counts as found. */
+	int (*find_neighbour)(struct ib_device *dev, const struct ib_ah_attr *attr);
 	/* A descriptor: while it or a copy of it is open, the port is a subnet manager's (IsSM).
 	 * The port is valid. May block. -EBUSY: it is another one's. NULL: the driver has no
 	 * ports that a subnet manager can be at. */
@@ -260,5 +263,13 @@ AV_EXPORT int ib_uverbs_get_info(struct ib_device *dev, struct ib_uverbs_info *o
  * -EINVAL beyond the table. */
 AV_EXPORT int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index,
 					struct ibv_gid_entry *out);
+
+/* Finds the link's neighbour on the way to the peer of an address vector, as Linux does for user
+ * space before an address handle is made or a connection gets its vector; ib_create_ah and
+ * ib_modify_qp never do. Waits up to a second, so the caller holds no lock that another thread
+ * needs. 0: the neighbour is known, there is none to ask, or the host does not tell; a vector that
+ * is invalid is left to the verb. -ETIMEDOUT: no neighbour answers. -ENETUNREACH, -EHOSTUNREACH:
+ * no route. */
+AV_EXPORT int ib_uverbs_find_neighbour(struct ib_device *dev, const struct ib_ah_attr *attr);
 
 #endif

@@ -1,8 +1,8 @@
 /* address.c: how an address vector becomes GIDs, a path and a destination.
  * In: ib_ah_attr    Out: resolved vectors, destinations
  * Runs: any context: resolving and routing do not block but for the allocation of memory; a
- * connection may ask the kernel and the node
- * Locks: config_lock, a leaf
+ * connection may ask the kernel and the node; finding a neighbour waits for it, without a lock
+ * Locks: config_lock and addr_instance.lock, leaves
  */
 #include "driver/roce/roce.h"
 
@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "addr/addr.h"
 #include "base/log.h"
 
 int adapter_resolve_av(struct soft_device *soft, const struct ib_ah_attr *attr, struct path_av *av)
@@ -93,6 +94,46 @@ static int adapter_route_check(const struct seat *s, const struct path_av *av)
 		 "`anyverbs status` says whose this host's addresses are",
 		 from, to);
 	return -ENETUNREACH;
+}
+
+/* Of a link-local GID the interface, which no route names; else 0. */
+static u32 adapter_scope(struct roce_device *dev, const struct ib_ah_attr *attr)
+{
+	const u8 *to = attr->grh.dgid.raw;
+	struct node_config config;
+
+	if (to[0] != 0xfe || (to[1] & 0xc0) != 0x80)
+		return 0;
+	adapter_config_of(dev, &config);
+	return config.gids[attr->grh.sgid_index].ifindex;
+}
+
+/* Tells whether packets of this vector leave the process for another address, by UDP. */
+static bool adapter_leaves(const struct seat *s, const struct path_av *av)
+{
+	return (s->paths & SEAT_PATH_UDP) != 0 && !node_is_mcast(av->dgid) &&
+	       !adapter_is_own_gid(av->dgid) && udp_has_source(s->a.udp, av->sgid) &&
+	       roce_gid_is_ipv4(av->sgid) == roce_gid_is_ipv4(av->dgid) &&
+	       !udp_is_confined(av->sgid, av->dgid);
+}
+
+int adapter_find_neighbour(struct ib_device *ib, const struct ib_ah_attr *attr)
+{
+	enum { WAIT_MS = 1000 }; /* Linux's */
+	struct soft_device *dev = soft_dev(ib);
+	struct rdma_dev_addr link;
+	struct addr_way way;
+	struct path_av av;
+	int err;
+
+	if (soft_attach(dev) != 0 || adapter_resolve_av(dev, attr, &av) != 0 ||
+	    !adapter_leaves(&the_seat, &av))
+		return 0;
+	err = addr_route(addr_host(), av.dgid, av.sgid, adapter_scope(adapter_of(dev), attr), &way);
+	if (err == 0 && !way.route.local)
+		err = addr_link_wait(addr_host(), &way, WAIT_MS, &link);
+	/* Any other error says that this process cannot ask, and nothing of the peer. */
+	return err == -ETIMEDOUT || err == -ENETUNREACH || err == -EHOSTUNREACH ? err : 0;
 }
 
 int adapter_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,

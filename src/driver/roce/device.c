@@ -176,6 +176,7 @@ __attribute__((constructor)) static void adapter_device_add(void)
 {
 	soft_fill_uverbs(&device_uverbs);
 	device_uverbs.get_info = adapter_get_info;
+	device_uverbs.find_neighbour = adapter_find_neighbour;
 	device_uverbs.query_gid_entry = adapter_device_query_gid_entry;
 	ib_driver_add(&device_driver);
 }

@@ -90,6 +90,8 @@ int adapter_resolve_av(struct soft_device *dev, const struct ib_ah_attr *attr, s
  * peer. */
 int adapter_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		 struct path_av *av, struct path_dest **dest);
+/* uverbs.find_neighbour: of another host that UDP leads to. */
+int adapter_find_neighbour(struct ib_device *ib, const struct ib_ah_attr *attr);
 struct path_dest *adapter_route(void *seat, const struct path_av *av, u32 qpn);
 struct path_dest *adapter_route_datagram(void *seat, const struct path_av *av,
 					 const struct pkt *p);
