@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/line.h"
 #include "ibt/block.h"
+#include "ibt/send/accord.h"
 #include "ibt/send/finish.h"
 #include "ibt/xrc/forward.h"
 #include "ibt/lossy/loss.h"
@@ -549,6 +550,7 @@ static void qp_take_dest(struct ibt_qp *qp, const struct path_av *av, struct pat
 	qp->streams = qp->lossy && qp_is_reliable(qp);
 	qp->quick = !qp->lossy && qp_takes_fast_paths(qp) && qp->resp.counted == NULL &&
 		    dest->path->ops->send_briefs != NULL;
+	accord_begin(qp);
 	__atomic_store_n(&qp->heard_as, NULL, __ATOMIC_RELAXED);
 }
 

@@ -216,6 +216,12 @@ struct path_write {
 	u32 rkey;
 } OWNED_BY(the caller);
 
+/* What the peer's end of a connection was given. */
+struct path_end {
+	u32 psn; /* of the first packet that it expects */
+	u8 mtu;	 /* enum ibv_mtu: its path MTU; 0: not known */
+} OWNED_BY(the caller);
+
 /* The access that a connection was last granted, private to its path. All zero: none. The engine
  * clears it when the connection gets another destination or queue pair. */
 struct path_grant {
@@ -272,6 +278,9 @@ struct path_ops {
 	 * NULL: never. */
 	u32 (*writes)(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
 		      const struct path_write *w, u32 n);
+	/* Looks up the peer's end of the connection from `sqpn` here to `dqpn` there. False: it is
+	 * not shown yet. NULL: the packets tell, for the path cuts them at the path MTU. */
+	bool (*peer_end)(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_end *out);
 	/* Executes it at once where the peer's memory is mapped here (`t` has length 8, write is
 	 * true). 0, or as direct(). NULL: never. */
 	int (*atomic)(struct path_dest *d, const struct path_target *t, struct path_atomic *a);

@@ -66,6 +66,9 @@ enum pkt_flags {
 	/* sgid and dgid are set (UD) */
 	PKT_HAS_GRH = 8,
 	PKT_MULTICAST = 16,
+	/* RC, UC, where the path does not cut packets at the path MTU: cut there, this one would
+	 * have a size that one of the ends does not take */
+	PKT_MISFIT = 16,
 	/* WRITE with immediate: a direct path has placed the data already, only the notice
 	 * travels */
 	PKT_PLACED = 32,

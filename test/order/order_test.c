@@ -21,7 +21,12 @@
 #include "path/shm/shm_priv.h"
 #include "queue/cq.h"
 
-enum { SLOT = 5, QPN = SLOT << NODE_INDEX_BITS | 2, PEER_QPN = 77, BYTES = 8 };
+enum {
+	SLOT = 5,
+	QPN = SLOT << NODE_INDEX_BITS | 2,
+	PEER_QPN = SLOT << NODE_INDEX_BITS | 3,
+	BYTES = 8
+};
 
 static void nothing(void)
 {

@@ -203,7 +203,10 @@ static int side_connect(struct side *s, struct ibv_qp *qp, const struct side_lin
 
 	a.qkey = SIDE_QKEY;
 	a.qp_access_flags = (unsigned int)(s->opt.qp_access < 0 ? all : s->opt.qp_access);
-	a.rq_psn = a.sq_psn = l->psn;
+	a.sq_psn = l->psn;
+	a.rq_psn = (l->psn + l->rq_ahead) & 0xffffff;
+	if (l->mtu != 0)
+		a.path_mtu = (enum ibv_mtu)l->mtu;
 	a.max_dest_rd_atomic = l->dest_rd_atomic;
 	a.max_rd_atomic = l->rd_atomic;
 	a.min_rnr_timer = l->min_rnr_timer;

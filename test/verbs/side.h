@@ -57,6 +57,8 @@ struct side_link {
 	union ibv_gid gid;
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
 	uint8_t rd_atomic, dest_rd_atomic;
+	uint8_t mtu;	   /* enum ibv_mtu; 0: conn_attr's */
+	uint32_t rq_ahead; /* rq_psn is so far ahead of `psn` */
 };
 
 /* A work request without pointers. Addresses and keys are those of the side that it is posted to,

@@ -353,7 +353,19 @@ static void soft_qp_show_address(const struct soft_device *dev, struct board_qp 
 	__atomic_store_n(&shown->pkey, av->pkey, __ATOMIC_RELAXED);
 }
 
-/* Shows captures the addresses and the MTU of its packets. */
+/* Shows peers the PSNs, before the state that comes with them. */
+static void soft_qp_show_psns(const struct soft_qp *qp, const struct ib_qp_attr *attr, int mask)
+{
+	struct board *b = the_seat.a.board;
+	struct board_first *first = &b->firsts[qp->shown - b->qps];
+
+	if (mask & IB_QP_RQ_PSN)
+		__atomic_store_n(&first->rq, attr->rq_psn & 0xffffff, __ATOMIC_RELAXED);
+	if (mask & IB_QP_SQ_PSN)
+		__atomic_store_n(&first->sq, attr->sq_psn & 0xffffff, __ATOMIC_RELAXED);
+}
+
+/* Shows captures the addresses, and captures and peers the MTU of its packets. */
 static void soft_qp_show_way(struct soft_device *dev, struct soft_qp *qp,
 			     const struct ib_qp_attr *attr, const struct path_av *av, int mask)
 {
@@ -517,6 +529,7 @@ static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 	soft_qp_expect(&primary);
 	soft_qp_expect(&alternate);
 	soft_qp_show_way(dev, qp, attr, &primary.av, mask);
+	soft_qp_show_psns(qp, attr, mask);
 	ib_convert_qp_attr(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;
 	if (from == IB_QPS_INIT && to == IB_QPS_RTR && primary.dest != NULL) {

@@ -18,13 +18,14 @@ enum {
 extern const u8 opcode_ops[PKT_OPCODES];
 
 /* Tells whether the packet's length fits its opcode. A path that cuts no packets at the path MTU
- * has an upper limit only. IBA vol 1, 9.7.4.1 (length). Either lock of the queue pair. */
+ * has an upper limit only, and a sender that says so (PKT_MISFIT). IBA vol 1, 9.7.4.1 (length).
+ * Either lock of the queue pair. */
 static inline bool opcode_has_size(const struct ibt_qp *qp, const struct pkt *p)
 {
 	u8 op = opcode_ops[p->opcode];
 
 	if (likely(!qp->lossy))
-		return true;
+		return likely((p->flags & PKT_MISFIT) == 0);
 	if ((op & OP_MESSAGE) == 0)
 		return p->length == (p->opcode == PKT_ATOMIC_WRITE ? ATOMIC_WRITE_BYTES : 0);
 	if ((op & OP_LAST) == 0)

@@ -657,7 +657,7 @@ static bool resp_receive_uc(struct ibt_qp *qp, struct path_dest *from, const str
 		qp_count(qp, COUNT_RX_OPCODE);
 		return false;
 	}
-	if (unlikely(qp->lossy) && !resp_uc_admits(qp, p))
+	if (unlikely(qp->lossy || (p->flags & PKT_MISFIT) != 0) && !resp_uc_admits(qp, p))
 		return false;
 	qp->resp.epsn = (p->psn + 1) & PSN_MASK;
 	if (gap || (op & OP_FIRST) != 0)

@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "ibt/send/accord.h"
 #include "ibt/send/completer.h"
 #include "ibt/send/finish.h"
 #include "ibt/receive/opcode.h"
@@ -258,7 +259,8 @@ static void comp_read_answer(struct ibt_qp *qp, const struct pkt *p, const void 
 	expected = MIN(w->length - qp->req.rx_offset, qp_packet_bytes(qp));
 	if (p->length != expected ||
 	    !opcode_fits_answer(p->opcode, qp->req.rx_offset == 0,
-				qp->req.rx_offset + p->length == w->length)) {
+				qp->req.rx_offset + p->length == w->length) ||
+	    (w->opcode == IBV_WR_RDMA_READ && !accord_fits(qp, w->length))) {
 		finish_with_error(qp, IBV_WC_BAD_RESP_ERR);
 		return;
 	}

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "ibt/receive/ack.h"
+#include "ibt/send/accord.h"
 #include "ibt/send/finish.h"
 #include "ibt/send/packet.h"
 #include "ibt/lossy/rate.h"
@@ -250,7 +251,7 @@ static bool req_is_short_notice(const struct ibt_qp *qp, const struct send_wqe *
 	       qp_is_reliable(qp);
 }
 
-static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
+static int req_write(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRES(qp->req.sq_lock)
 {
 	int err = -EOPNOTSUPP;
 
@@ -268,7 +269,8 @@ static int req_write(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_
 		w->placed = err == 0;
 	if (!w->placed && !qp_is_reliable(qp))
 		qp->req.no_direct = true;
-	return req_message(qp, w, w->placed ? PKT_PLACED : err == -EFAULT ? PKT_UNREACHED : 0);
+	flags |= w->placed ? PKT_PLACED : err == -EFAULT ? PKT_UNREACHED : 0;
+	return req_message(qp, w, flags);
 }
 
 static int req_answered(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRES(qp->req.sq_lock)
@@ -364,16 +366,20 @@ static int req_local(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_
 /* 0: transmitted; -EALREADY: complete as well; PACKET_STALL; or an error. */
 static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq_lock)
 {
+	u8 flags = 0;
+
 	if (!qp_is_connected(qp))
 		return ud_transmit(qp, w);
 	if ((w->flags & IBV_SEND_FENCE) != 0 && qp->req.reads_out != 0)
 		return PACKET_STALL;
 	if (qp->streams && !wqe_is_local(w))
 		return stream_transmit(qp, w);
+	if (unlikely(qp->req.accord != ACCORD_FULL))
+		flags = accord_judge(qp, w->length);
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return req_write(qp, w);
+		return req_write(qp, w, flags);
 	case IBV_WR_RDMA_READ:
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -386,7 +392,7 @@ static int req_transmit(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.
 	case WQE_REG_MR:
 		return req_local(qp, w);
 	default:
-		return req_message(qp, w, 0);
+		return req_message(qp, w, flags);
 	}
 }
 

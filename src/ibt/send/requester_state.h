@@ -96,6 +96,7 @@ struct requester {
 	/* UC: a WRITE was sent in packets, which are not acknowledged: a direct copy might overtake
 	 * it. */
 	bool no_direct GUARDED_BY(sq_lock);
+	u8 accord GUARDED_BY(sq_lock); /* accord.h */
 	/* UD: a member of a group, `blocked_on`, had no room in time. */
 	bool member_timed_out GUARDED_BY(sq_lock);
 	bool draining GUARDED_BY(sq_lock); /* SQD: SQ_DRAINED follows the last one */

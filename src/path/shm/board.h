@@ -13,7 +13,7 @@
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 14,
+	BOARD_VERSION = 15,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -32,11 +32,18 @@ struct board_qp {
 	/* for captures: where its packets come from and go to: with BOARD_LIDS, LIDs; else numbers
 	 * of GIDs among all of the node's (soft_kind.find_gid), BOARD_NO_GID: unknown */
 	u16 from, to;
-	u8 mtu;   /* enum ibv_mtu */
+	u8 mtu;	  /* enum ibv_mtu; also for peers, which compare it with their own */
 	u8 link;  /* BOARD_LIDS, BOARD_GRH; the SL in the upper four bits */
 	u16 pkey; /* with BOARD_LIDS */
 	u64 inside; /* where the owner has it in its own memory, laid out as board.inside says */
 } OWNED_BY(its queue pair: peers only load);
+
+/* The PSNs that a connected queue pair was given: of the first packet that it sends, and of the one
+ * that it expects. Stored before the word that shows RTS, and RTR. Apart from struct board_qp, for
+ * peers read them once per connection. */
+struct board_first {
+	u32 sq, rq;
+} OWNED_BY(its queue pair : peers only load);
 
 /* Counters of a queue pair, for status. Apart from struct board_qp, which peers read for each
  * operation. */
@@ -145,6 +152,7 @@ struct board {
 	struct board_qp qps[BOARD_QPS] CACHE_ALIGNED GUARDS_ITSELF;
 	struct board_tally tallies[BOARD_QPS] CACHE_ALIGNED GUARDS_ITSELF;
 	struct mem_entry keys[MEM_MAX_KEYS] CACHE_ALIGNED GUARDS_ITSELF;
+	struct board_first firsts[BOARD_QPS] CACHE_ALIGNED GUARDS_ITSELF;
 };
 
 enum { BELL_ARMED = 1, BELL_SECOND = 2, BELL_STEP = 4 };

@@ -68,14 +68,18 @@ static bool direct_qp_is(const struct board_qp *q, u32 qpn, u32 peer)
 	       __atomic_load_n(&q->peer_qpn, __ATOMIC_ACQUIRE) == peer;
 }
 
-static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct path_target *t,
-			     u32 need)
+static inline bool direct_is_receiving(u32 word)
 {
 	u32 state = word & 0xf;
 
-	return board_qp_is_type(word, t->type) &&
-	       (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
-		state == IBV_QPS_SQE) &&
+	return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+	       state == IBV_QPS_SQE;
+}
+
+static bool direct_qp_allows(const struct board_qp *q, u32 word, const struct path_target *t,
+			     u32 need)
+{
+	return board_qp_is_type(word, t->type) && direct_is_receiving(word) &&
 	       (word >> 8 & need) != 0 && direct_qp_is(q, t->dqpn, t->sqpn);
 }
 
@@ -337,6 +341,52 @@ static int direct_change(struct shm_link *l, const struct path_target *t, struct
 	return direct_leave(l, t, IBV_ACCESS_REMOTE_ATOMIC, &place, h, err);
 }
 
+/* ---- the ends of a connection ---- */
+
+/* The fields are of one connection, for the generation changes with each. */
+static bool direct_find_end(const struct shm_link *l, u32 sqpn, u32 dqpn, struct path_end *out)
+{
+	const struct board *b = l->board;
+	u64 generation = __atomic_load_n(&b->generation, __ATOMIC_ACQUIRE);
+	const struct board_qp *q = link_find_qp(b, dqpn);
+	u32 word = q == NULL ? 0 : __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+	struct path_end end;
+
+	if ((word & BOARD_QP_EXISTS) == 0 || !direct_is_receiving(word) ||
+	    !direct_qp_is(q, dqpn, sqpn))
+		return false;
+	end.mtu = __atomic_load_n(&q->mtu, __ATOMIC_ACQUIRE);
+	end.psn = __atomic_load_n(&b->firsts[q - b->qps].rq, __ATOMIC_ACQUIRE);
+	if (__atomic_load_n(&b->generation, __ATOMIC_ACQUIRE) != generation)
+		return false;
+	*out = end;
+	return true;
+}
+
+bool link_peer_end(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_end *out)
+{
+	struct shm_link *l = link_of(d);
+
+	if (link_state(l) == LINK_ALIAS)
+		l = l->real;
+	return link_state(l) == LINK_UP && direct_find_end(l, sqpn, dqpn, out);
+}
+
+/* Tells whether an RC queue pair of this process and its peer agree on path MTU and PSN. */
+static bool direct_ends_agree(const struct shm_link *l, u32 sqpn, u32 dqpn)
+{
+	const struct board *ours = l->shm->cfg.board;
+	const struct board_qp *q = link_find_qp(ours, sqpn);
+	struct path_end end;
+	u8 mtu;
+
+	if (q == NULL || !direct_find_end(l, sqpn, dqpn, &end))
+		return false;
+	mtu = __atomic_load_n(&q->mtu, __ATOMIC_RELAXED);
+	return mtu == end.mtu &&
+	       __atomic_load_n(&ours->firsts[q - ours->qps].sq, __ATOMIC_RELAXED) == end.psn;
+}
+
 /* ---- several WRITEs, by the grant of the last one ---- */
 
 /* Looks up on the board where `w` goes, and grants all that its key names. Each field of the peer's
@@ -350,7 +400,7 @@ static NOINLINE bool grant_renew(struct shm_link *l, u32 sqpn, u32 dqpn, struct 
 
 	g->length = 0;
 	e = direct_judge(l, &t, IBV_ACCESS_REMOTE_WRITE, &addr);
-	if (e == NULL)
+	if (e == NULL || !direct_ends_agree(l, sqpn, dqpn))
 		return false;
 	g->rkey = w->rkey;
 	g->va = __atomic_load_n(&e->iova, __ATOMIC_RELAXED);

@@ -540,6 +540,7 @@ static const struct path_ops shm_ops = {
 	.flush = shm_flush,
 	.direct = link_direct,
 	.writes = link_writes,
+	.peer_end = link_peer_end,
 	.atomic = link_atomic,
 	.reaches = link_reaches,
 	.pullable = link_pullable,

@@ -138,6 +138,7 @@ int link_direct(struct path_dest *d, const struct path_target *t, const struct i
 u32 link_writes(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
 		const struct path_write *w, u32 n);
 int link_atomic(struct path_dest *d, const struct path_target *t, struct path_atomic *a);
+bool link_peer_end(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_end *out);
 bool link_reaches(struct path_dest *d, const struct path_target *t);
 bool link_pullable(struct path_dest *d);
 int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
