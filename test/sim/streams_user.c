@@ -86,20 +86,23 @@ void user_forget(void)
 
 /* ---- the bytes ---- */
 
-static u8 byte_at(const struct conn *c, bool by_server, u64 at)
+/* Bytes at .. at + n - 1 of that direction, till the next call; each eight are a number that tells
+ * where they belong. */
+static const u8 *bytes_of(const struct conn *c, bool by_server, u64 at, u32 n)
 {
-	return (u8)(rng_mix(c->serial * 2 + by_server + (at >> 3 << 32)) >> (at & 7) * 8);
+	static u64 words[PIECE_MAX / sizeof(u64) + 2];
+	u64 first = at / sizeof(u64), last = (at + n) / sizeof(u64);
+
+	for (u64 w = first; w <= last; w++)
+		words[w - first] = rng_mix(c->serial * 2 + by_server + (w << 32));
+	return (const u8 *)words + at % sizeof(u64);
 }
 
 static void bytes_make(const struct user *u, u32 n)
 {
-	for (u32 i = 0; i < n; i++) {
-		u64 at = u->sent + i;
-
-		piece[i] = !u->server && at < HELLO_BYTES
-				   ? (u8)(u->conn->serial >> at * 8)
-				   : byte_at(u->conn, u->server, at);
-	}
+	memcpy(piece, bytes_of(u->conn, u->server, u->sent, n), n);
+	for (u64 at = u->sent; !u->server && at < MIN(u->sent + n, (u64)HELLO_BYTES); at++)
+		piece[at - u->sent] = (u8)(u->conn->serial >> at * 8);
 }
 
 static struct conn *conn_find(const u8 hello[HELLO_BYTES])
@@ -115,19 +118,19 @@ static struct conn *conn_find(const u8 hello[HELLO_BYTES])
 
 static void bytes_judge(struct user *u, u32 n)
 {
-	for (u32 i = 0; i < n; i++) {
-		u64 at = u->received + i;
+	if (u->server && u->received < HELLO_BYTES) { /* and reads no further (user_receive) */
+		memcpy(u->hello + u->received, piece, n);
+		if (u->received + n == HELLO_BYTES)
+			u->conn = conn_find(u->hello);
+	} else {
+		const u8 *right = bytes_of(u->conn, !u->server, u->received, n);
 
-		if (u->server && at < HELLO_BYTES) {
-			u->hello[at] = piece[i];
-			if (at == HELLO_BYTES - 1)
-				u->conn = conn_find(u->hello);
-		} else {
-			streams_check(piece[i] == byte_at(u->conn, !u->server, at),
+		for (u32 i = 0; i < n; i++)
+			streams_check(piece[i] == right[i],
 				      "connection %llu: byte %llu of the %s is wrong",
-				      (unsigned long long)u->conn->serial, (unsigned long long)at,
+				      (unsigned long long)u->conn->serial,
+				      (unsigned long long)(u->received + i),
 				      u->server ? "client" : "server");
-		}
 	}
 	u->received += n;
 	streams_tally.bytes += n;
