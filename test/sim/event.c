@@ -1,6 +1,7 @@
 /* event.c: asynchronous events: is each of them due, and does none fail to come?
  * In: the engine's and the queues' word    Out: an oracle's
  */
+#include "ibt/receive/srq.h"
 #include "model.h"
 
 static void event_drained(struct sqp *q)
@@ -93,7 +94,7 @@ void event_forget_taken(struct sqp *q)
 }
 
 /* Overflow loses completions, and with them receive requests. */
-static bool event_may_lose(const struct srq *s)
+bool event_may_lose(const struct srq *s)
 {
 	for (u32 i = 0; i < s->proc->cq_count; i++)
 		if (s->proc->cqs[i]->overflowed)
@@ -101,17 +102,20 @@ static bool event_may_lose(const struct srq *s)
 	return s->proc->dead;
 }
 
-/* How many are in the queue says the room that is left. */
-void event_check_taken(struct srq *s)
+/* At the end. How many places are used says the room that is left. */
+void event_check_taken(struct srq *s) NO_THREAD_SAFETY /* one thread */
 {
 	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad;
+	u32 waiting = s->srq->head - s->srq->tail;
 	struct ibv_srq_attr a;
-	u32 waiting;
+	u32 used;
 
 	ibt_srq_query(s->srq, &a);
-	waiting = a.max_wr;
+	used = a.max_wr;
 	while (ibt_srq_post(s->srq, &wr, &bad) == 0)
-		waiting--;
+		used--;
+	sim_check(used <= s->outstanding, "p%u: %u places are used, by %u shared receive requests",
+		  s->proc->id, used, s->outstanding);
 	sim_check(event_may_lose(s) || s->outstanding <= waiting + s->forgotten,
 		  "p%u: of %u shared receive requests %u wait, %u may be forgotten, "
 		  "the others never complete",

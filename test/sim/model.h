@@ -478,6 +478,8 @@ void event_count_taken(struct srq *s);
 void event_forget_taken(struct sqp *q);
 /* All queue pairs are gone: what was taken from the SRQ has completed. */
 void event_check_taken(struct srq *s);
+/* Has a queue overflowed that may have had its completions? */
+bool event_may_lose(const struct srq *s);
 
 /* ---- post.c ---- */
 

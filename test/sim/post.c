@@ -680,6 +680,9 @@ static void post_list(struct sqp *q, struct draft *d, u32 n)
 			taken++;
 	for (u32 i = 0; i < taken; i++)
 		commit(&d[i]);
+	sim_check(before + taken <= q->cap.max_send_wr,
+		  "qp %06x takes %u requests to %u whose completions have not been polled, of %u",
+		  q->qpn, taken, before, q->cap.max_send_wr);
 	if (err != 0 && taken < n)
 		trace(q->proc, TR_POST_FAILED, q->qpn, (u64)-err, d[taken].s->tag, 0);
 	for (u32 i = taken; i < n; i++) {
@@ -881,10 +884,16 @@ static bool post_recv(struct sqp *q)
 
 void post_recvs(struct sqp *q, u32 depth)
 {
+	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad;
+
 	if (q->srq != NULL || sqp_is_xrc(q) || sqp_state(q) == IBV_QPS_RESET)
 		return;
 	while (q->recv_count < MIN(depth, q->cap.max_recv_wr) && post_recv(q))
 		continue;
+	if (q->recv_count >= q->cap.max_recv_wr)
+		sim_check(ibt_post_recv(q->engine, &wr, &bad) == -ENOMEM,
+			  "qp %06x takes a receive request to %u that have not been polled", q->qpn,
+			  q->recv_count);
 }
 
 /* -ENOBUFS: no room in the arena, -ENOMEM: none in the queue. */
@@ -915,12 +924,26 @@ static int post_shared(struct srq *s, u32 length)
 	return 0;
 }
 
+/* All that is outstanding, but for what was forgotten, has a place. */
+static void post_judge_full(struct srq *s)
+{
+	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad;
+	struct ibv_srq_attr a;
+
+	ibt_srq_query(s->srq, &a);
+	if (s->number == 0 && !event_may_lose(s) && s->outstanding >= a.max_wr + s->forgotten)
+		sim_check(ibt_srq_post(s->srq, &wr, &bad) == -ENOMEM,
+			  "p%u: a shared receive request is taken to %u that have not been polled",
+			  s->proc->id, s->outstanding);
+}
+
 void post_srq(struct srq *s, u32 depth)
 {
 	int err = 0;
 
 	while (err == 0 && s->outstanding < MIN(depth, s->max_wr))
 		err = post_shared(s, SHARED_BYTES);
+	post_judge_full(s);
 	if (!world.quiet)
 		return;
 	/* What a queue pair had taken when it was destroyed has no completion: it seems

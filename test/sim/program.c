@@ -30,6 +30,7 @@ static void setup_srq(struct proc *p)
 {
 	struct srq *s = calloc(1, sizeof(*s));
 	struct ibt_srq_init init;
+	struct ibv_srq_attr made;
 
 	if (s == NULL)
 		abort();
@@ -43,6 +44,8 @@ static void setup_srq(struct proc *p)
 	};
 	sim_check(ibt_srq_create(p->ibt, &init, &s->srq) == 0,
 		  "a shared receive queue cannot be created");
+	ibt_srq_query(s->srq, &made);
+	s->max_wr = made.max_wr;
 	p->srq = s;
 }
 
