@@ -316,11 +316,25 @@ static void cq_refuse(struct cq *cq) RELEASE(&cq->lock)
 		cq->overflow(cq);
 }
 
+/* A poll frees places in work queues before it moves `tail`. Who has posted to one meanwhile, and
+ * completes it, waits for that poll: the CQ may be no larger than the queues that it serves. */
+static bool cq_is_full(struct cq *cq) NO_THREAD_SAFETY /* lock is held but for a moment */
+{
+	/* Pairs with the release in cq_pop_end: entries that count as free have been copied out. */
+	cq->tail_seen = __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE);
+	if (cq->head - cq->tail_seen < cq->capacity)
+		return false;
+	lock_release(&cq->lock);
+	lock_acquire(&cq->poll_lock);
+	lock_release(&cq->poll_lock);
+	lock_acquire(&cq->lock);
+	cq->tail_seen = __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE);
+	return cq->head - cq->tail_seen >= cq->capacity;
+}
+
 struct cqe *cq_reserve_slow(struct cq *cq) NO_THREAD_SAFETY
 {
-	/* Pairs with the release in cq_pop: entries that count as free have been copied out. */
-	cq->tail_seen = __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE);
-	if (!cq->overflowed && cq->head - cq->tail_seen < cq->capacity)
+	if (!cq->overflowed && !cq_is_full(cq) && !cq->overflowed)
 		return &cq->ring[cq->head & cq->mask];
 	if (cq->spill)
 		return cq->spill;

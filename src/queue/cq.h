@@ -24,7 +24,8 @@ enum { CQ_SOLICITED = 1, CQ_NEXT_COMP = 2, CQ_ARM_MASK = 3, CQ_REPORT_MISSED = 4
  * that to `polled`. So the consumer's free places are the queue's size less the low 16 bits of what
  * it has posted minus `polled`; no queue is longer than 32,768. */
 struct cq_source {
-	u16 polled ATOMIC_ONLY; /* written under poll_lock, and by the queue's owner in RESET */
+	/* written under poll_lock, and by the queue's owner in RESET */
+	_Alignas(4) u16 polled ATOMIC_ONLY;
 	u16 back FIXED; /* bytes from here back to the driver's QP, 0: none; and CQ_SOURCE_BITS */
 } OWNED_BY(its work queue);
 

@@ -22,7 +22,8 @@ enum {
 	BATCH = 7,
 	RING = 64,
 	WAIT_TURNS = 20000,
-	WAIT_US = 500
+	WAIT_US = 500,
+	NARROW_US = 20000
 };
 
 /* A CQ on a channel. */
@@ -696,6 +697,48 @@ static void test_disturb(struct test_traffic *t)
 	}
 }
 
+/* ---- a queue as small as its work queue ---- */
+
+static struct {
+	struct test_cq x;
+	bool is_freed, has_room;
+} narrow;
+
+/* The place is free; another thread may post to it, and complete that, before the poll returns. */
+static void test_narrow_freed(struct cq_source *source)
+{
+	__atomic_store_n(&narrow.is_freed, true, __ATOMIC_RELEASE);
+	usleep(NARROW_US);
+}
+
+static void *test_narrow_poster(void *arg)
+{
+	while (!__atomic_load_n(&narrow.is_freed, __ATOMIC_ACQUIRE))
+		sched_yield();
+	narrow.has_room = test_push(&narrow.x, 2);
+	return NULL;
+}
+
+static void cq_push__has_room_for_what_a_poll_has_freed(void **state)
+{
+	struct cqe e = { .wc.wr_id = 1 };
+	struct cq_source source;
+	struct ibv_wc wc;
+	pthread_t poster;
+
+	cq_source_init(&source, NULL, CQ_APART | CQ_SHARED);
+	test_setup(&narrow.x, 1);
+	narrow.x.cq.credit = test_narrow_freed;
+	e.source = &source;
+	assert_true(cq_push(&narrow.x.cq, &e, false));
+	pthread_create(&poster, NULL, test_narrow_poster, NULL);
+	assert_int_equal(cq_pop(&narrow.x.cq, 1, &wc), 1);
+	pthread_join(poster, NULL);
+	assert_true(narrow.has_room);
+	test_expect(&narrow.x, 1, (u64[]){ 2 });
+	test_teardown(&narrow.x);
+}
+
 static void cq_push__and_pop_lose_and_double_nothing(void **state)
 {
 	static struct test_traffic t;
@@ -883,6 +926,7 @@ int main(void)
 		cmocka_unit_test(cq_forget__keeps_who_is_solicited),
 		cmocka_unit_test(cq_arm_ncomp__fires_when_so_many_wait),
 		cmocka_unit_test(cq_fini__withdraws_events_that_nobody_took),
+		cmocka_unit_test(cq_push__has_room_for_what_a_poll_has_freed),
 		cmocka_unit_test(cq_push__and_pop_lose_and_double_nothing),
 		cmocka_unit_test(cq_arm__loses_no_wake_up),
 		cmocka_unit_test(cq_push__runs_the_handler_on_the_vector_only),
