@@ -193,6 +193,8 @@ u32 ibt_qp_peer(const struct ibt_qp *qp);
  * while the port is down. */
 u32 ibt_qp_access(const struct ibt_qp *qp);
 void *ibt_qp_owner(const struct ibt_qp *qp);
+/* Does ibt_config.frees_early hold? */
+bool ibt_frees_early(const struct ibt *ibt);
 /* cq.credit of the CQs of the engine's queue pairs. */
 void ibt_credit(struct cq_source *source);
 /* The queue pair behind an owner that lies in front of it. Reads nothing. */

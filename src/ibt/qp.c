@@ -406,8 +406,11 @@ void ibt_qp_orphan(struct ibt_qp *qp) NO_THREAD_SAFETY /* the child has one thre
 	qp->streams = qp->lossy = qp->quick = false; /* a stream is one with its destination */
 	free(qp->alternate);			     /* its destination is the parent's */
 	qp->alternate = NULL;
-	qp->req.head = qp->req.next = qp->req.tail;
-	qp->resp.head = qp->resp.tail;
+	/* Not back: a completion may be there already of a request that still seems to wait. */
+	qp->req.tail = qp->req.next = qp->req.head;
+	qp->resp.tail = qp->resp.head;
+	if (qp->resp.current != NULL && qp->srq != NULL)
+		srq_free_place(qp->srq);
 	qp->resp.current = NULL;
 	if (tm_is_used(qp))
 		tm_conn_orphan(qp);
@@ -749,6 +752,11 @@ u32 ibt_qp_access(const struct ibt_qp *qp)
 void *ibt_qp_owner(const struct ibt_qp *qp)
 {
 	return cq_source_qp((struct cq_source *)&qp->req.source);
+}
+
+bool ibt_frees_early(const struct ibt *ibt)
+{
+	return ibt->cfg.frees_early;
 }
 
 void ibt_credit(struct cq_source *source)

@@ -478,6 +478,41 @@ static void early__takes_requests_without_a_poll(void **state)
 	}
 }
 
+/* Lists by ibv_wr_*, whose room is judged before any is posted. */
+static void batches__fit_again_and_again(void **state)
+{
+	struct full_line l;
+	struct ibv_qp_init_attr_ex init = { .cap = { 2 * DEPTH, DEPTH, 1, 1, 0 },
+					    .qp_type = IBV_QPT_RC,
+					    .comp_mask = IBV_QP_INIT_ATTR_PD |
+							 IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					    .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE };
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_ex *qp;
+
+	full_open(&l, IBV_QPT_RC, false);
+	assert_int_equal(ibv_destroy_qp(l.from.qp), 0);
+	init.pd = pd;
+	init.send_cq = l.from.send_cq;
+	init.recv_cq = l.from.recv_cq;
+	l.from.qp = ibv_create_qp_ex(ctx, &init);
+	assert_non_null(l.from.qp);
+	assert_int_equal(ibv_modify_qp(l.to.qp, &a, IBV_QP_STATE), 0);
+	full_connect(&l);
+	qp = ibv_qp_to_qp_ex(l.from.qp);
+	for (int i = 0; i < 5 * DEPTH; i++) {
+		ibv_wr_start(qp);
+		for (int k = 0; k < 3; k++) {
+			qp->wr_flags = k == 2 ? IBV_SEND_SIGNALED : 0;
+			ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)memory + 2048);
+			ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)memory + 1024, BYTES);
+		}
+		assert_int_equal(ibv_wr_complete(qp), 0);
+		take(l.from.send_cq, 1);
+	}
+	full_close(&l);
+}
+
 /* Completions that are polled late, when the numbers have gone on, change nothing. */
 static void early__heeds_no_poll(void **state)
 {
@@ -538,11 +573,13 @@ int main(void)
 		cmocka_unit_test(send_queue__in_error_fills_and_reset_empties_it),
 		cmocka_unit_test(receive_queue__is_full_until_a_completion_is_polled),
 		cmocka_unit_test(shared_queue__gets_places_back),
+		cmocka_unit_test(batches__fit_again_and_again),
 		cmocka_unit_test(next_poll__frees_at_once),
 		cmocka_unit_test(ignore_overrun__frees_early),
 	};
 	const struct CMUnitTest early_tests[] = {
 		cmocka_unit_test(early__takes_requests_without_a_poll),
+		cmocka_unit_test(batches__fit_again_and_again),
 		cmocka_unit_test(early__heeds_no_poll),
 		cmocka_unit_test(ignore_overrun__frees_early),
 	};

@@ -157,10 +157,13 @@ void ibt_srq_query(struct ibt_srq *srq, struct ibv_srq_attr *attr)
 	lock_release(&srq->lock);
 }
 
+/* A child that was forked beside a poll may count completions as polled that it then polls: what
+ * waits has a place in any case. */
 static u32 srq_used(const struct ibt_srq *srq) REQUIRES(srq->lock)
 {
-	return srq->head -
-	       (srq->frees_early ? srq->tail : __atomic_load_n(&srq->freed, __ATOMIC_RELAXED));
+	u32 freed = __atomic_load_n(&srq->freed, __ATOMIC_RELAXED);
+
+	return srq->head - (srq->frees_early || (s32)(freed - srq->tail) > 0 ? srq->tail : freed);
 }
 
 int ibt_srq_post(struct ibt_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

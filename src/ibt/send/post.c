@@ -235,14 +235,20 @@ static int post_refusal(const struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 		       0;
 }
 
-/* Is no place of the send queue free? */
-static bool sq_is_full(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+/* How many places of the send queue are free. */
+static u32 sq_room(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
-	if (likely(sq_used(qp) < qp->req.ring.size))
-		return false;
+	u32 used, size = qp->req.ring.size;
+
 	if ((qp->req.source.back & CQ_APART) != 0)
 		cq_polled(&qp->req.source, qp->req.tail);
-	return sq_used(qp) >= qp->req.ring.size;
+	used = sq_used(qp);
+	return used < size ? size - used : 0;
+}
+
+static bool sq_is_full(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
+{
+	return unlikely(sq_used(qp) >= qp->req.ring.size) && sq_room(qp) == 0;
 }
 
 static bool rq_is_full(struct ibt_qp *qp) REQUIRES(qp->resp.rq_lock)
@@ -290,7 +296,7 @@ int ibt_check_send(struct ibt_qp *qp, const struct ibv_send_wr *wr,
 
 	lock_acquire(&qp->req.sq_lock);
 	err = qp->unplugged ? -EIO : 0;
-	most = sq_is_full(qp) ? 0 : qp->req.ring.size - sq_used(qp);
+	most = sq_room(qp);
 	for (u32 n = 0; wr != NULL && err == 0; wr = wr->next, n++)
 		err = n >= most ? -ENOMEM
 				: post_fill_send(qp, sq_at(qp, qp->req.head + n), wr, av_of);

@@ -31,6 +31,7 @@ static void rndv_join(struct ibt_qp *qp, struct tag_entry *entry) REQUIRES(qp->r
 	c->slot[i].at = qp->req.head++;
 	c->slot[i].entry = entry;
 	c->count++;
+	cq_polled(&qp->req.source, qp->req.tail); /* no poll does: 65,536 are too many to count */
 	qp->req.ring.size++;
 	qp_mark_runnable(qp);
 }
