@@ -165,6 +165,12 @@ static void soft_raw_look_at_rq(struct soft_raw *qp) REQUIRES(qp->sq_lock)
 		qp->state = IB_QPS_ERR;
 }
 
+static u32 soft_raw_used(const struct soft_raw *qp) REQUIRES(qp->sq_lock)
+{
+	return (qp->source.back & CQ_APART) != 0 ? qp->head - qp->tail
+						 : cq_unpolled(&qp->source, qp->head);
+}
+
 static int soft_raw_refusal(const struct soft_raw *qp) REQUIRES(qp->sq_lock)
 {
 	if (qp->unplugged || !soft_is_ours(qp->generation))
@@ -184,7 +190,7 @@ int soft_uverbs_post_raw_send(struct ib_qp *ib, struct ibv_send_wr *wr, struct i
 	soft_raw_look_at_rq(qp);
 	err = soft_raw_refusal(qp);
 	for (; wr != NULL && err == 0; wr = wr->next) {
-		if (cq_unpolled(&qp->source, qp->head) >= qp->ring.size) {
+		if (soft_raw_used(qp) >= qp->ring.size) {
 			err = -ENOMEM;
 			break;
 		}
@@ -207,10 +213,10 @@ int soft_uverbs_check_raw_send(struct ib_qp *ib, const struct ibv_send_wr *wr)
 
 	lock_acquire(&qp->sq_lock);
 	err = soft_raw_refusal(qp);
-	for (u32 at = qp->head; wr != NULL && err == 0; wr = wr->next, at++)
-		err = cq_unpolled(&qp->source, at) >= qp->ring.size
+	for (u32 n = 0; wr != NULL && err == 0; wr = wr->next, n++)
+		err = soft_raw_used(qp) + n >= qp->ring.size
 			      ? -ENOMEM
-			      : soft_raw_fill(qp, soft_raw_at(qp, at), wr);
+			      : soft_raw_fill(qp, soft_raw_at(qp, qp->head + n), wr);
 	lock_release(&qp->sq_lock);
 	return err;
 }
@@ -296,6 +302,15 @@ static void soft_raw_free(struct soft_raw *qp) NO_THREAD_SAFETY
 	free(qp);
 }
 
+/* A place is free as ibt_qp_create has it. `cq` NULL: the queue is none of its own. */
+static void soft_raw_init_source(struct cq_source *source, struct soft_raw *qp, struct ib_cq *cq)
+{
+	bool early = cq != NULL &&
+		     (cq_ignores_overrun(&SOFT_OF(cq, cq)->q) || ibt_frees_early(the_seat.a.ibt));
+
+	cq_source_init(source, qp, early ? CQ_APART : 0);
+}
+
 /* Completions name the queue pair for ib_wc.qp, but it is none of the engine's. */
 static void soft_raw_bind(struct soft_raw *qp, struct ib_pd *pd, struct ib_qp_init_attr_ex *ex)
 	NO_THREAD_SAFETY
@@ -303,8 +318,8 @@ static void soft_raw_bind(struct soft_raw *qp, struct ib_pd *pd, struct ib_qp_in
 	qp->rq.pd = soft_pd_number(pd);
 	qp->rq.number = qp->ib.qp_num;
 	qp->rq.is_of_qp = true;
-	cq_source_init(&qp->rq.source, qp, 0);
-	cq_source_init(&qp->source, qp, 0);
+	soft_raw_init_source(&qp->rq.source, qp, ex->base.recv_cq);
+	soft_raw_init_source(&qp->source, qp, ex->base.send_cq);
 	qp->state = IB_QPS_RESET;
 	qp->pace.timer.fn = soft_raw_due;
 	qp->table = ex->rwq_ind_tbl;
@@ -392,9 +407,9 @@ int soft_raw_destroy(struct ib_qp *ib)
 		lock_release(&dev->list_lock);
 		timer_cancel_wait(&the_seat.a.timers, &qp->pace.timer);
 		soft_steer_put(dev);
-		soft_raw_forget(qp);
 		seat_qpn_give(&the_seat, qp->index);
 	}
+	soft_raw_forget(qp);
 	soft_raw_free(qp);
 	return 0;
 }

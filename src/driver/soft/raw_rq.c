@@ -86,10 +86,12 @@ void soft_rq_unplug(struct soft_rq *rq)
 }
 
 /* A work queue's places are free once its requests are complete: it may be gone when they are
- * polled. */
+ * polled. So are those of a queue with CQ_APART. */
 static u32 soft_rq_used(const struct soft_rq *rq) REQUIRES(rq->rq_lock)
 {
-	return rq->is_of_qp ? cq_unpolled(&rq->source, rq->head) : rq->head - rq->tail;
+	return rq->is_of_qp && (rq->source.back & CQ_APART) == 0
+		       ? cq_unpolled(&rq->source, rq->head)
+		       : rq->head - rq->tail;
 }
 
 int soft_rq_post(struct soft_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
