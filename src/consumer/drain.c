@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "consumer/consumer_priv.h"
 
-enum { DRAIN_NAP_NS = 1000000 };
+enum { DRAIN_NAP_NS = 1000000, DRAIN_TURNS = 1000 };
 
 struct consumer_drain {
 	struct ib_cqe cqe FIXED;
@@ -63,6 +63,39 @@ static void consumer_drain_gone(struct ib_cq *cq)
 		poller_await_turn(p);
 }
 
+/* The queue is full until its completions have been polled. False: that has been waited for often
+ * enough; a queue may have no place at all. */
+static bool consumer_drain_makes_room(struct ib_cq *cq, int *turns)
+{
+	struct poller *p = poller_of(cq);
+
+	if (p == NULL || p->context == IB_POLL_DIRECT)
+		ib_process_cq_direct(cq, -1);
+	else
+		usleep(DRAIN_NAP_NS / 1000);
+	return (*turns)++ < DRAIN_TURNS;
+}
+
+static int consumer_drain_send(struct ib_qp *qp, const struct ib_send_wr *wr)
+{
+	int err, turns = 0;
+
+	do
+		err = ib_post_send(qp, (struct ib_send_wr *)wr, NULL);
+	while (err == -ENOMEM && consumer_drain_makes_room(qp->send_cq, &turns));
+	return err;
+}
+
+static int consumer_drain_receive(struct ib_qp *qp, const struct ib_recv_wr *wr)
+{
+	int err, turns = 0;
+
+	do
+		err = ib_post_recv(qp, (struct ib_recv_wr *)wr, NULL);
+	while (err == -ENOMEM && consumer_drain_makes_room(qp->recv_cq, &turns));
+	return err;
+}
+
 /* True, with what is to be said or done about it: the queue takes no request of the drain's. */
 static bool consumer_drain_is_over(int err, const struct ib_qp *qp, struct ib_cq *cq)
 {
@@ -99,7 +132,7 @@ void ib_drain_sq(struct ib_qp *qp)
 		return;
 	if (consumer_drain_is_datagram(qp) || qp->qp_type == IB_QPT_RAW_PACKET)
 		wr.opcode = IB_WR_SEND;
-	if (!consumer_drain_is_over(ib_post_send(qp, &wr, NULL), qp, qp->send_cq))
+	if (!consumer_drain_is_over(consumer_drain_send(qp, &wr), qp, qp->send_cq))
 		consumer_drain_wait(&d, qp->send_cq);
 }
 
@@ -111,7 +144,7 @@ void ib_drain_rq(struct ib_qp *qp)
 	if (qp == NULL || qp->recv_cq == NULL ||
 	    consumer_drain_is_over(consumer_drain_to_error(qp), qp, qp->recv_cq) || qp->srq != NULL)
 		return;
-	if (!consumer_drain_is_over(ib_post_recv(qp, &wr, NULL), qp, qp->recv_cq))
+	if (!consumer_drain_is_over(consumer_drain_receive(qp, &wr), qp, qp->recv_cq))
 		consumer_drain_wait(&d, qp->recv_cq);
 }
 

@@ -517,6 +517,28 @@ static void drain_qp__with_requests_in_flight(void **state)
 		}
 }
 
+/* A drain's own request waits for its place. */
+static void drain_qp__of_queues_without_room(void **state)
+{
+	int posted = 0;
+	struct self s;
+
+	if (getenv("CONTRACT_DRIVER"))
+		skip();
+	FOR_EACH_CONTEXT(context)
+	{
+		self_open(&s, IB_QPT_UD, context, NULL);
+		for (posted = 0; posted < 100 * DEEP && self_try(&s) == 0; posted++)
+			;
+		ib_drain_qp(s.qp);
+		assert_int_equal(count_get(&s.sent.count), posted);
+		assert_int_equal(rig_state(s.qp), IB_QPS_ERR);
+		self_close(&s);
+		if (context != IB_POLL_DIRECT)
+			break; /* there the posts are as fast as the polls */
+	}
+}
+
 /* Requests that wait in an SRQ are nobody's to drain. */
 static void drain_qp__leaves_the_srq_alone(void **state)
 {
@@ -609,6 +631,7 @@ int main(void)
 		cmocka_unit_test(cq_pool__carries_the_traffic_of_two),
 		cmocka_unit_test(post_send__is_full_until_a_completion_is_polled),
 		cmocka_unit_test(drain_qp__with_requests_in_flight),
+		cmocka_unit_test(drain_qp__of_queues_without_room),
 		cmocka_unit_test(drain_qp__leaves_the_srq_alone),
 		cmocka_unit_test(drain_qp__of_a_queue_pair_that_never_worked),
 		cmocka_unit_test(alloc_pd__has_keys_for_all_of_memory),
