@@ -298,10 +298,21 @@ int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 index, struct
 	return err ? err : DRIVER_CALL(dev->uverbs->query_gid_entry(dev, port, index, out));
 }
 
+static __thread bool uverbs_asks_nobody;
+
+bool ib_uverbs_ask_neighbours(bool asks)
+{
+	bool before = !uverbs_asks_nobody;
+
+	uverbs_asks_nobody = !asks;
+	return before;
+}
+
 int ib_uverbs_find_neighbour(struct ib_device *dev, const struct ib_ah_attr *attr)
 {
-	return dev->uverbs->find_neighbour ? DRIVER_CALL(dev->uverbs->find_neighbour(dev, attr))
-					   : 0;
+	if (uverbs_asks_nobody || !dev->uverbs->find_neighbour)
+		return 0;
+	return DRIVER_CALL(dev->uverbs->find_neighbour(dev, attr));
 }
 
 int ib_uverbs_set_rate(struct ib_qp *qp, const struct ib_uverbs_rate *rate)

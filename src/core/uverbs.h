@@ -271,5 +271,8 @@ AV_EXPORT int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 ind
  * is invalid is left to the verb. -ETIMEDOUT: no neighbour answers. -ENETUNREACH, -EHOSTUNREACH:
  * no route. */
 AV_EXPORT int ib_uverbs_find_neighbour(struct ib_device *dev, const struct ib_ah_attr *attr);
+/* Whether ib_uverbs_find_neighbour asks, of the calling thread; at first it does. For a door that
+ * calls verbs under a lock. Returns what held before. */
+AV_EXPORT bool ib_uverbs_ask_neighbours(bool asks);
 
 #endif

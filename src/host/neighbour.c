@@ -262,6 +262,18 @@ static socklen_t neighbour_target(u32 ifindex, const u8 gid[16], struct sockaddr
 	return sizeof(sin6);
 }
 
+/* Of two links with one subnet the main table has one: the datagram is to leave by the other, where
+ * a rule for the source sends what the neighbour is needed for. */
+static void neighbour_leave_by(int fd, bool v4, u32 ifindex)
+{
+	u32 index = htonl(ifindex);
+
+	if (v4)
+		setsockopt(fd, IPPROTO_IP, IP_UNICAST_IF, &index, sizeof(index));
+	else
+		setsockopt(fd, IPPROTO_IPV6, IPV6_UNICAST_IF, &index, sizeof(index));
+}
+
 int host_neighbour_probe(u32 ifindex, const u8 gid[16])
 {
 	struct sockaddr_storage to;
@@ -275,6 +287,7 @@ int host_neighbour_probe(u32 ifindex, const u8 gid[16])
 		setsockopt(fd, IPPROTO_IP, IP_TTL, &one, sizeof(one));
 	else
 		setsockopt(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, &one, sizeof(one));
+	neighbour_leave_by(fd, v4, ifindex);
 	if (sendto(fd, NULL, 0, MSG_DONTWAIT, (const void *)&to, length) < 0)
 		err = -errno;
 	close(fd);

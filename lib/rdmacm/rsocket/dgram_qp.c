@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/uverbs.h"
 #include "dgram.h"
 #include "user.h"
 
@@ -280,13 +281,18 @@ static struct ibv_ah *qp_ah_of_path(struct dgram_qp *qp, const u8 gid[16])
 struct ibv_ah *dgram_qp_ah(struct dgram_qp *qp, const u8 gid[16])
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = qp->id->port_num };
+	struct ibv_ah *ah;
+	bool asked;
 
 	if (qp->infiniband)
 		return qp_ah_of_path(qp, gid);
 	memcpy(attr.grh.dgid.raw, gid, sizeof(attr.grh.dgid.raw));
 	attr.grh.sgid_index = qp->gid_index;
 	attr.grh.hop_limit = 64;
-	return ibv_create_ah(qp->id->pd, &attr);
+	asked = ib_uverbs_ask_neighbours(false); /* dgram.lock is held, and udp.c's */
+	ah = ibv_create_ah(qp->id->pd, &attr);
+	ib_uverbs_ask_neighbours(asked);
+	return ah;
 }
 
 int dgram_gather(u8 *to, const struct iovec *iov, int count)
