@@ -11,8 +11,9 @@
 
 #include "ibt/ibt_qp.h"
 
-/* requester.accord. Beyond: log2 of the longest message that both ends take. */
-enum { ACCORD_UNKNOWN, ACCORD_FULL };
+/* requester.accord. Beyond: log2 of the longest message that both ends take. What is not full is
+ * compared anew with each request: the peer may still show an earlier connection. */
+enum { ACCORD_UNKNOWN, ACCORD_FULL, ACCORD_SIZES /* the PSNs differ */ };
 
 /* The queue pair has got a destination. */
 void accord_begin(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock);
@@ -24,7 +25,7 @@ u8 accord_judge(struct ibt_qp *qp, u32 length) REQUIRES(qp->req.sq_lock);
 /* Does the answer to a READ of this length have packets of the expected sizes? */
 static inline bool accord_fits(const struct ibt_qp *qp, u32 length) REQUIRES(qp->req.sq_lock)
 {
-	return qp->req.accord <= ACCORD_FULL || length <= 1u << qp->req.accord;
+	return qp->req.accord <= ACCORD_SIZES || length <= 1u << qp->req.accord;
 }
 
 #endif
