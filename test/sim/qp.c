@@ -362,7 +362,8 @@ void sqp_end(struct sqp *q)
 void sqp_destroy(struct sqp *q)
 {
 	struct ibt_qp *engine = q->engine;
-	size_t size = malloc_usable_size(engine);
+	void *block = ibt_qp_owner(engine);
+	size_t size = malloc_usable_size(block);
 
 	trace(q->proc, TR_DESTROY, q->qpn, 0, 0, 0);
 	event_forget_taken(q);
@@ -373,7 +374,7 @@ void sqp_destroy(struct sqp *q)
 		q->absent_ns = world.now;
 	q->receiving_ns = SIM_NEVER;
 	ibt_qp_destroy(engine);
-	path_check_gone(q->proc, engine, size);
+	path_check_gone(q->proc, block, size);
 	q->proc->asleep = false;
 	q->engine = NULL;
 	q->receiving_ns = q->sending_ns = SIM_NEVER;
