@@ -122,11 +122,19 @@ static int connection_give_up(const char *name, bool taken, s32 pid)
 	return -EACCES;
 }
 
-/* Tells whether the daemon that was started may still begin to listen: its time is over, but it
- * gets no CPU. */
-static bool connection_is_late(u64 begin, u64 now, s32 daemon)
+enum {
+	CONNECTION_PAUSE_MS = 100,
+	/* at least so many attempts: some more than 5 seconds have while the host is idle */
+	CONNECTION_TRIES = NODE_ATTACH_S * 1000 / CONNECTION_PAUSE_MS,
+};
+
+/* Tells whether the time is over, but the node may still begin to listen, or to accept: it gets no
+ * CPU. The node's state tells if this thread started it. If another process did, this thread's own
+ * attempts tell: there are fewer of them in the time. */
+static bool connection_is_late(u64 begin, u64 now, u32 tries, s32 daemon)
 {
-	return now < begin + AWAIT_BUSY_S * NS_PER_S && await_is_busy(daemon);
+	return now < begin + AWAIT_BUSY_S * NS_PER_S &&
+	       (tries < CONNECTION_TRIES || await_is_busy(daemon));
 }
 
 /* Tells whether waiting may help. */
@@ -139,7 +147,8 @@ int connection_open(const char *name, enum place_scope scope, bool start)
 {
 	u64 begin = clock_now_ns(), deadline = begin + NODE_ATTACH_S * NS_PER_S;
 	u64 pause = 500 * NS_PER_US, respawn = begin;
-	int err = 0, fd, tries = 0;
+	u32 tries = 0, daemons = 0;
+	int err = 0, fd;
 	bool taken = false;
 	s32 pid = 0, daemon = 0;
 
@@ -150,15 +159,17 @@ int connection_open(const char *name, enum place_scope scope, bool start)
 		if (fd >= 0 || !connection_may_come(fd) || (!start && fd == -ECONNREFUSED))
 			return fd;
 		now = clock_now_ns();
+		tries++;
 		if (now >= deadline) {
-			if (!connection_is_late(begin, now, daemon))
+			if (!connection_is_late(begin, now, tries, daemon))
 				break;
-			deadline = now + NS_PER_S;
+			if (tries >= CONNECTION_TRIES)
+				deadline = now + NS_PER_S;
 		}
 		/* a node that was just leaving, or died again: try for another second. An address
 		 * where none accepts for a second may be another user's */
-		if ((fd == -ECONNREFUSED || (start && now >= begin + NS_PER_S)) &&
-		    now >= respawn && !await_is_busy(daemon) && tries++ < 3) {
+		if ((fd == -ECONNREFUSED || (start && now >= begin + NS_PER_S)) && now >= respawn &&
+		    !await_is_busy(daemon) && daemons++ < 3) {
 			err = spawn_daemon(name, scope, &daemon);
 			if (err < 0)
 				return err == -EMFILE || err == -ENFILE || err == -ENOMEM
@@ -167,7 +178,7 @@ int connection_open(const char *name, enum place_scope scope, bool start)
 			respawn = clock_now_ns() + NS_PER_S;
 		}
 		connection_sleep(pause);
-		pause = MIN(pause * 3 / 2, 20 * NS_PER_MS);
+		pause = MIN(pause * 3 / 2, CONNECTION_PAUSE_MS * NS_PER_MS);
 	}
 	return connection_give_up(name, taken, pid);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -24,6 +25,12 @@ static struct {
 
 static char name[NODE_NAME_MAX];
 
+/* The client's pauses. */
+static struct {
+	u32 count;
+	bool stand_still; /* the first one lasts longer than a client waits */
+} pauses;
+
 /* In place of the C library's: accepts, and sends before the client knows whose the listener is. */
 int getsockopt(int fd, int level, int option, void *value, socklen_t *size)
 {
@@ -37,6 +44,19 @@ int getsockopt(int fd, int level, int option, void *value, socklen_t *size)
 	memset(cred, 0, sizeof(*cred));
 	cred->uid = geteuid() + (listener.asked++ < listener.own ? 0 : 1);
 	return 0;
+}
+
+/* In place of the C library's: while the client rests, the listener accepts what fills its backlog,
+ * but not in the first pause. */
+int nanosleep(const struct timespec *ts, struct timespec *rest)
+{
+	struct timespec long_time = { .tv_sec = NODE_ATTACH_S, .tv_nsec = 200000000 };
+
+	if (pauses.count++ == 0 && pauses.stand_still)
+		ts = &long_time;
+	else if (pauses.stand_still)
+		close(accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC));
+	return (int)syscall(SYS_nanosleep, ts, rest);
 }
 
 static int listener_open(void **state)
@@ -93,6 +113,28 @@ static void connection_open__leaves_a_socket_open_that_another_user_got_meanwhil
 	assert_int_equal(errno, EAGAIN);
 }
 
+/* As on a host of a hundred processes that start at a time: the node is there, accepts nobody, and
+ * neither it nor this process gets a CPU for longer than a client waits. */
+static void connection_open__asks_more_than_twice(void **state)
+{
+	struct sockaddr_un addr;
+	socklen_t length = address_make(name, 0, &addr);
+	int waiting[16], count = 0, fd;
+
+	do {
+		waiting[count] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	} while (connect(waiting[count++], (void *)&addr, length) == 0 && count < 16);
+	assert_int_equal(errno, EAGAIN);
+	pauses.stand_still = true;
+	fd = client_open(2);
+	pauses.stand_still = false;
+	assert_true(fd >= 0);
+	assert_true(pauses.count >= 2);
+	close(fd);
+	for (int i = 0; i < count; i++)
+		close(waiting[i]);
+}
+
 #define LISTENER_TEST(test) cmocka_unit_test_setup_teardown(test, listener_open, listener_close)
 
 int main(void)
@@ -102,6 +144,7 @@ int main(void)
 		LISTENER_TEST(connection_open__is_connected_with_its_own_node),
 		LISTENER_TEST(
 			connection_open__leaves_a_socket_open_that_another_user_got_meanwhile),
+		LISTENER_TEST(connection_open__asks_more_than_twice),
 	};
 
 	unsetenv("XDG_RUNTIME_DIR");
