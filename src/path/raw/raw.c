@@ -141,10 +141,11 @@ int raw_open(const struct raw_config *cfg, struct raw **out) NO_THREAD_SAFETY
 		return -ENOMEM;
 	raw->cfg = *cfg;
 	raw->send_fd = raw->stop_fd = raw->epoll_fd = raw->receive_fd = -1;
-	raw->batch = malloc(sizeof(*raw->batch));
-	err = raw->batch == NULL ? -ENOMEM : raw_open_send(raw);
+	err = raw_open_send(raw); /* first: who may open none is refused often */
 	if (err == 0)
-		err = raw_open_loop(raw);
+		raw->batch = malloc(sizeof(*raw->batch));
+	if (err == 0)
+		err = raw->batch == NULL ? -ENOMEM : raw_open_loop(raw);
 	if (err != 0) {
 		raw_free(raw);
 		return err;
