@@ -91,7 +91,6 @@ static void context_fill(struct door_context *c, struct ib_ucontext *ucontext, i
 static void context_free(struct door_context *c)
 {
 	async_queue_destroy(c->async);
-	close(c->verbs.context.cmd_fd);
 	pthread_mutex_destroy(&c->verbs.context.mutex);
 	ib_ucontext_put(c->ucontext);
 	free(c);
@@ -130,6 +129,7 @@ static struct ibv_context *context_create(struct ib_ucontext *ucontext, int cmd_
 		*error = 0;
 	if (*error)
 		goto free_queue;
+	__atomic_fetch_add(&c->file->open, 1, __ATOMIC_RELAXED);
 	return &c->verbs.context;
 free_queue:
 	async_queue_destroy(c->async);
@@ -253,6 +253,25 @@ AV_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 	return door_null(error);
 }
 
+/* As the kernel ends the objects of a file that nobody has open any more, as far as others see it:
+ * no peer reaches the application's memory, and what it sends is not answered. The objects' memory
+ * stays for the application, whose pointers lead to it; it may destroy them. An XRC target belongs
+ * to its domain. */
+static void context_end_objects(struct door_context *c)
+{
+	struct ib_qp_attr reset = { .qp_state = IB_QPS_RESET };
+	u32 count;
+	void **qps = ib_uobject_list(c->ucontext, IB_UOBJECT_QP, &count);
+
+	for (u32 i = 0; i < count; i++) {
+		struct ib_qp *qp = qps[i];
+
+		if (qp->qp_type != IB_QPT_XRC_TGT)
+			ib_modify_qp(qp, &reset, IB_QP_STATE);
+	}
+	free(qps);
+}
+
 AV_EXPORT int ibv_close_device(struct ibv_context *context)
 {
 	struct door_context *c;
@@ -261,6 +280,15 @@ AV_EXPORT int ibv_close_device(struct ibv_context *context)
 		return door_minus_one(-EINVAL);
 	c = door_context(context);
 	ib_unregister_event_handler(&c->handler);
+	/* Each closer's own calls come before; partner: itself */
+	if (__atomic_sub_fetch(&c->file->open, 1, __ATOMIC_ACQ_REL) == 0) {
+		ib_ucontext_unname(c->ucontext);
+		ib_export_end(c->file->export);
+		context_end_objects(c);
+	}
+	async_queue_close(c->async);
+	close(context->cmd_fd);
+	context->cmd_fd = -1;
 	context_put(c);
 	return 0;
 }

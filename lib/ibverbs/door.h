@@ -82,6 +82,7 @@ struct door_file {
 	/* what other processes may import; NULL: nothing, or the file is another process' */
 	struct ib_export *export GUARDS_ITSELF;
 	bool is_import FIXED; /* opened by another process */
+	int open ATOMIC_ONLY; /* contexts that are not closed */
 	struct door_stand_in *stand_ins ATOMIC_ONLY; /* of an import: a list, which only grows */
 };
 
@@ -332,8 +333,8 @@ static inline struct door_qp *door_qp(struct ibv_qp *qp)
 void device_get(struct door_device *d);
 void device_put(struct door_device *d);
 
-/* context.c. An object takes one for its life: a context that is closed early stays in memory until
- * they are gone. */
+/* context.c. An object takes one for its life: the memory of a context that is closed early stays
+ * until they are gone, without its descriptors. */
 void context_get(struct door_context *c);
 void context_put(struct door_context *c);
 

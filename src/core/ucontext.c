@@ -16,8 +16,9 @@ struct ib_ucontext {
 	struct list_head node OWNED_BY(ucontext_lock);
 	void *owner FIXED;
 	void (*release)(void *owner) FIXED;
-	dev_t dev FIXED; /* with ino: identifies the open file, also after dup() */
-	ino_t ino FIXED;
+	/* with ino: identifies the open file, also after dup(); both 0: its descriptor is closed */
+	dev_t dev OWNED_BY(ucontext_lock);
+	ino_t ino OWNED_BY(ucontext_lock);
 	int refs OWNED_BY(ucontext_lock); /* contexts */
 	struct lock lock;
 	/* A hash table by handle: chains by ib_uobject.next */
@@ -146,6 +147,14 @@ void ib_ucontext_put(struct ib_ucontext *u)
 	lock_release(&ucontext_lock);
 	if (last)
 		ucontext_free(u);
+}
+
+void ib_ucontext_unname(struct ib_ucontext *u)
+{
+	lock_acquire(&ucontext_lock);
+	u->dev = 0;
+	u->ino = 0;
+	lock_release(&ucontext_lock);
 }
 
 void *ib_ucontext_owner(const struct ib_ucontext *u)
@@ -294,6 +303,21 @@ void ib_uobject_remove(struct ib_ucontext *u, struct ib_uobject *uobj, bool dest
 	before->next_hold = uobj->next_hold;
 	uobj->next_hold = uobj;
 	lock_release(&u->lock);
+}
+
+void **ib_uobject_list(struct ib_ucontext *u, enum ib_uobject_kind kind, u32 *count)
+{
+	void **list;
+
+	*count = 0;
+	lock_acquire(&u->lock);
+	list = u->uobject_count ? calloc(u->uobject_count, sizeof(*list)) : NULL;
+	for (u32 i = 0; list && i < u->bucket_count; i++)
+		for (struct ib_uobject *o = u->buckets[i]; o; o = o->next)
+			if (o->kind == (u8)kind)
+				list[(*count)++] = o->object;
+	lock_release(&u->lock);
+	return list;
 }
 
 static void uobject_each_of(struct ib_ucontext *u, enum ib_uobject_kind kind,

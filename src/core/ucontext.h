@@ -57,6 +57,8 @@ AV_EXPORT struct ib_ucontext *ib_ucontext_import(int fd, void *owner,
 AV_EXPORT struct ib_ucontext *ib_ucontext_find(int fd);
 /* Gives a reference of create or find back. All holds of the table must be gone with the last. */
 AV_EXPORT void ib_ucontext_put(struct ib_ucontext *u);
+/* The last context of `u` is closed: no descriptor leads to it any more. References stay. */
+AV_EXPORT void ib_ucontext_unname(struct ib_ucontext *u);
 AV_EXPORT void *ib_ucontext_owner(const struct ib_ucontext *u);
 
 /* A handle for an object that no import and no event names (an address handle): it is in no
@@ -79,6 +81,8 @@ AV_EXPORT void *ib_uobject_share(struct ib_ucontext *u, enum ib_uobject_kind kin
 				 bool blocks, struct ib_uobject *copy);
 /* Does another hold of the object block its destruction? */
 AV_EXPORT bool ib_uobject_is_blocked(struct ib_ucontext *u, struct ib_uobject *uobj);
+/* The objects of that kind, in a list of *count that the caller frees; NULL: none, or no memory. */
+AV_EXPORT void **ib_uobject_list(struct ib_ucontext *u, enum ib_uobject_kind kind, u32 *count);
 /* In a forked child, its only thread: `fn` for each hold of that kind, of every ucontext. */
 AV_EXPORT void ib_uobject_each_in_child(enum ib_uobject_kind kind,
 					void (*fn)(struct ib_uobject *uobj));

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,6 +68,34 @@ static void find__tells_two_apart(void **state)
 	assert_null(ib_ucontext_find(other));
 	released = 0;
 	close(other);
+}
+
+/* Its inode may be another file's by then. */
+static void find__knows_no_closed_context(void **state)
+{
+	ib_ucontext_unname(u);
+	assert_null(ib_ucontext_find(fd));
+	assert_int_equal(released, 0);
+}
+
+static void list__has_the_objects_of_one_kind(void **state)
+{
+	struct ib_uobject objects[OBJECTS];
+	int targets[OBJECTS];
+	u32 count;
+	void **list = ib_uobject_list(u, IB_UOBJECT_QP, &count);
+
+	assert_int_equal(count, 0);
+	free(list);
+	for (int i = 0; i < OBJECTS; i++)
+		ib_uobject_add(u, &objects[i], i % 3 ? IB_UOBJECT_QP : IB_UOBJECT_CQ, &targets[i]);
+	list = ib_uobject_list(u, IB_UOBJECT_QP, &count);
+	assert_int_equal(count, OBJECTS / 3 * 2);
+	for (u32 i = 0; i < count; i++)
+		assert_int_not_equal(((int *)list[i] - targets) % 3, 0);
+	free(list);
+	for (int i = 0; i < OBJECTS; i++)
+		ib_uobject_remove(u, &objects[i], true);
 }
 
 /* The first, the last, and each between; of every kind. */
@@ -182,6 +211,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(find__by_any_copy_of_the_descriptor),
 		TEST(find__tells_two_apart),
+		TEST(find__knows_no_closed_context),
+		TEST(list__has_the_objects_of_one_kind),
 		TEST(share__finds_each_by_kind_and_handle),
 		TEST(remove__voids_the_other_holds),
 		TEST(remove__leaves_what_is_not_destroyed),
