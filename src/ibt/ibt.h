@@ -193,8 +193,9 @@ u32 ibt_qp_peer(const struct ibt_qp *qp);
  * while the port is down. */
 u32 ibt_qp_access(const struct ibt_qp *qp);
 void *ibt_qp_owner(const struct ibt_qp *qp);
-/* Does ibt_config.frees_early hold? */
-bool ibt_frees_early(const struct ibt *ibt);
+/* Are the places of a queue with this CQ (or NULL) free once their requests are complete? So
+ * ibt_config.frees_early wishes, and so it is where completions may be lost. */
+bool ibt_frees_early(const struct ibt *ibt, const struct cq *cq);
 /* cq.credit of the CQs of the engine's queue pairs. */
 void ibt_credit(struct cq_source *source);
 /* The queue pair behind an owner that lies in front of it. Reads nothing. */

@@ -90,7 +90,7 @@ _Static_assert(sizeof(struct responder) == 4 * CACHE_LINE, "the responder has gr
 _Static_assert(sizeof(struct ibt_qp) == 15 * CACHE_LINE, "a queue pair has grown");
 
 /* The driver's queue pair, in front of the engine's. */
-static inline void *qp_owner(struct ibt_qp *qp)
+static inline void *qp_owner(const struct ibt_qp *qp)
 {
 	return cq_source_qp(&qp->req.source);
 }

@@ -168,14 +168,12 @@ static struct ibt_qp *qp_alloc(const struct ibt_qp_init *init)
 	return qp;
 }
 
-/* Where a completion that is polled frees no place, a request that is complete does: as the
- * application wishes; where completions may be lost; and a rendezvous takes places without any. */
+/* Where a completion that is polled frees no place, a request that is complete does. A rendezvous
+ * takes places without completions. */
 static void qp_init_sources(struct ibt_qp *qp)
 {
-	bool early = qp->ibt->cfg.frees_early;
-	bool sends_apart = early || tm_is_used(qp) ||
-			   (qp->send_cq != NULL && cq_ignores_overrun(qp->send_cq));
-	bool receives_apart = early || (qp->recv_cq != NULL && cq_ignores_overrun(qp->recv_cq));
+	bool sends_apart = tm_is_used(qp) || ibt_frees_early(qp->ibt, qp->send_cq);
+	bool receives_apart = ibt_frees_early(qp->ibt, qp->recv_cq);
 
 	cq_source_init(&qp->req.source, qp_owner(qp), sends_apart ? CQ_APART : 0);
 	cq_source_init(&qp->resp.source, qp_owner(qp),
@@ -751,12 +749,12 @@ u32 ibt_qp_access(const struct ibt_qp *qp)
 
 void *ibt_qp_owner(const struct ibt_qp *qp)
 {
-	return cq_source_qp((struct cq_source *)&qp->req.source);
+	return qp_owner(qp);
 }
 
-bool ibt_frees_early(const struct ibt *ibt)
+bool ibt_frees_early(const struct ibt *ibt, const struct cq *cq)
 {
-	return ibt->cfg.frees_early;
+	return ibt->cfg.frees_early || (cq != NULL && cq_ignores_overrun(cq));
 }
 
 void ibt_credit(struct cq_source *source)

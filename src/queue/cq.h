@@ -241,17 +241,23 @@ static inline void cq_source_init(struct cq_source *source, const void *at, u32 
 	source->back = (u16)((at == NULL ? 0 : (u32)((u8 *)source - (const u8 *)at)) | bits);
 }
 
-static inline void *cq_source_qp(struct cq_source *source)
+static inline void *cq_source_qp(const struct cq_source *source)
 {
 	u16 back = source->back & (u16)~CQ_SOURCE_BITS;
 
-	return back == 0 ? NULL : (u8 *)source - back;
+	return back == 0 ? NULL : (void *)((uintptr_t)source - back);
 }
 
 /* How many of `posted` requests have not been polled. */
 static inline u32 cq_unpolled(const struct cq_source *source, u32 posted)
 {
 	return (u16)(posted - __atomic_load_n(&source->polled, __ATOMIC_RELAXED));
+}
+
+/* How many of `posted` requests, `complete` of them complete, have places that are not free. */
+static inline u32 cq_source_used(const struct cq_source *source, u32 posted, u32 complete)
+{
+	return (source->back & CQ_APART) != 0 ? posted - complete : cq_unpolled(source, posted);
 }
 
 /* Writes an entry without immediate data, flags or key. In words of eight bytes, as cq_pop reads

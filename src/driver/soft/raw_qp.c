@@ -167,8 +167,7 @@ static void soft_raw_look_at_rq(struct soft_raw *qp) REQUIRES(qp->sq_lock)
 
 static u32 soft_raw_used(const struct soft_raw *qp) REQUIRES(qp->sq_lock)
 {
-	return (qp->source.back & CQ_APART) != 0 ? qp->head - qp->tail
-						 : cq_unpolled(&qp->source, qp->head);
+	return cq_source_used(&qp->source, qp->head, qp->tail);
 }
 
 static int soft_raw_refusal(const struct soft_raw *qp) REQUIRES(qp->sq_lock)
@@ -302,11 +301,10 @@ static void soft_raw_free(struct soft_raw *qp) NO_THREAD_SAFETY
 	free(qp);
 }
 
-/* A place is free as ibt_qp_create has it. `cq` NULL: the queue is none of its own. */
+/* `cq` NULL: the queue is none of its own. */
 static void soft_raw_init_source(struct cq_source *source, struct soft_raw *qp, struct ib_cq *cq)
 {
-	bool early = cq != NULL &&
-		     (cq_ignores_overrun(&SOFT_OF(cq, cq)->q) || ibt_frees_early(the_seat.a.ibt));
+	bool early = cq != NULL && ibt_frees_early(the_seat.a.ibt, &SOFT_OF(cq, cq)->q);
 
 	cq_source_init(source, qp, early ? CQ_APART : 0);
 }

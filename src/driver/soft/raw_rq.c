@@ -18,6 +18,8 @@ int soft_rq_init(struct soft_rq *rq, const struct queue_memory *memory, u32 *max
 	rq->memory = (struct wqe_memory){ .from = memory, .kind = QUEUE_RECV };
 	err = wqe_ring_init(&rq->ring, *max_wr, 0, *max_sge, &rq->memory);
 	*max_wr = rq->ring.size;
+	/* a work queue may be gone when its completions are polled */
+	cq_source_init(&rq->source, NULL, CQ_APART);
 	return err;
 }
 
@@ -85,15 +87,6 @@ void soft_rq_unplug(struct soft_rq *rq)
 	lock_release(&rq->rq_lock);
 }
 
-/* A work queue's places are free once its requests are complete: it may be gone when they are
- * polled. So are those of a queue with CQ_APART. */
-static u32 soft_rq_used(const struct soft_rq *rq) REQUIRES(rq->rq_lock)
-{
-	return rq->is_of_qp && (rq->source.back & CQ_APART) == 0
-		       ? cq_unpolled(&rq->source, rq->head)
-		       : rq->head - rq->tail;
-}
-
 int soft_rq_post(struct soft_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	int err;
@@ -101,7 +94,7 @@ int soft_rq_post(struct soft_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 	lock_acquire(&rq->rq_lock);
 	err = rq->unplugged ? -EIO : rq->state == SOFT_RQ_RESET ? -EINVAL : 0;
 	for (; wr != NULL && err == 0; wr = wr->next) {
-		if (soft_rq_used(rq) >= rq->ring.size) {
+		if (cq_source_used(&rq->source, rq->head, rq->tail) >= rq->ring.size) {
 			err = -ENOMEM;
 			break;
 		}
