@@ -24,21 +24,6 @@ static const struct sysfs_text sysfs_port[] = {
 	{ "pkeys/0", "0xffff\n" },
 };
 
-/* Counters of errors on a physical link, which stay 0 here. Counters of traffic are left out: each
- * process has its own (`anyverbs status`). */
-static const char *const sysfs_counters[] = {
-	"VL15_dropped",
-	"excessive_buffer_overrun_errors",
-	"link_error_recovery",
-	"local_link_integrity_errors",
-	"port_rcv_constraint_errors",
-	"port_rcv_remote_physical_errors",
-	"port_rcv_switch_relay_errors",
-	"port_xmit_constraint_errors",
-	"port_xmit_wait",
-	"symbol_error",
-};
-
 /* Writes the files of one entry of the table, in use or not. What the kernel refuses to read with
  * EINVAL is empty here: the type and the interface of no GID. shim/devices reads so. */
 static void sysfs_put_gid(struct sysfs *s, int i, const struct node_gid *g)
@@ -56,8 +41,6 @@ static void sysfs_put_gid(struct sysfs *s, int i, const struct node_gid *g)
 
 static void sysfs_write_port(struct sysfs *s, const struct node_config *c)
 {
-	char path[64];
-
 	sysfs_make(s, "gids");
 	sysfs_make(s, "pkeys");
 	sysfs_make(s, "gid_attrs/types");
@@ -69,10 +52,8 @@ static void sysfs_write_port(struct sysfs *s, const struct node_config *c)
 	sysfs_put_table(s, sysfs_port, ARRAY_LEN(sysfs_port));
 	for (int i = 0; i < NODE_GIDS; i++)
 		sysfs_put_gid(s, i, &c->gids[i]);
-	for (size_t i = 0; i < ARRAY_LEN(sysfs_counters); i++) {
-		snprintf(path, sizeof(path), "counters/%s", sysfs_counters[i]);
-		sysfs_put(s, path, "0\n");
-	}
+	/* What nobody counts has no file. There is no physical link whose errors could count, and
+	 * each process has the traffic of its own queue pairs (`anyverbs status`). */
 	sysfs_put(s, "counters/link_downed", "%u\n", c->port_downs);
 }
 
