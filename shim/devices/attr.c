@@ -30,10 +30,18 @@ AV_EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size
 					NEXT(getxattr)(path, name, value, size);
 }
 
+static __attribute__((noinline)) ssize_t lgetxattr_ours(const char *path, const char *name,
+							void *value, size_t size)
+{
+	struct redirect r;
+
+	return NEXT(lgetxattr)(redirect_find(path, &r) ? r.path : path, name, value, size);
+}
+
 AV_EXPORT ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)
 {
-	return redirect_is_ours(path) ? getxattr_ours(path, name, value, size) :
-					NEXT(lgetxattr)(path, name, value, size);
+	return redirect_is_ours(path) ? lgetxattr_ours(path, name, value, size)
+				      : NEXT(lgetxattr)(path, name, value, size);
 }
 
 static __attribute__((noinline)) ssize_t listxattr_ours(const char *path, char *list, size_t size)
@@ -49,10 +57,17 @@ AV_EXPORT ssize_t listxattr(const char *path, char *list, size_t size)
 					NEXT(listxattr)(path, list, size);
 }
 
+static __attribute__((noinline)) ssize_t llistxattr_ours(const char *path, char *list, size_t size)
+{
+	struct redirect r;
+
+	return NEXT(llistxattr)(redirect_find(path, &r) ? r.path : path, list, size);
+}
+
 AV_EXPORT ssize_t llistxattr(const char *path, char *list, size_t size)
 {
-	return redirect_is_ours(path) ? listxattr_ours(path, list, size) :
-					NEXT(llistxattr)(path, list, size);
+	return redirect_is_ours(path) ? llistxattr_ours(path, list, size)
+				      : NEXT(llistxattr)(path, list, size);
 }
 
 /* From here on relative paths are the tree's own. */

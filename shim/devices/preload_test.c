@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -46,6 +47,14 @@ static void tree_file(const char *path, const char *text)
 	fclose(f);
 }
 
+static void tree_link(const char *path, const char *to)
+{
+	char full[256];
+
+	snprintf(full, sizeof(full), "%s/%s", tree, path);
+	assert_int_equal(symlink(to, full), 0);
+}
+
 static int tree_setup(void **state)
 {
 	(void)state;
@@ -58,6 +67,9 @@ static int tree_setup(void **state)
 	tree_file("dev/infiniband/uverbs0", "");
 	tree_file("dev/infiniband/uverbs12", "");
 	tree_file("class/infiniband/roce0/node_type", "1: CA\n");
+	tree_folder("devices/anyverbs/roce0");
+	tree_file("devices/anyverbs/roce0/numa_node", "-1\n");
+	tree_link("class/infiniband/roce0/device", "../../../devices/anyverbs/roce0");
 	tree_file("class/infiniband/roce0/ports/1/gid_attrs/types/0", "RoCE v2\n");
 	tree_file("class/infiniband/roce0/ports/1/gid_attrs/types/1", "");
 	return setenv("ANYVERBS_SYSFS", tree, 1);
@@ -275,6 +287,32 @@ static void realpath__stays_or_leads_into_the_tree(void **state)
 	assert_int_equal(readlink("/sys/class/infiniband/roce0", link, sizeof(link)), -1);
 	assert_int_equal(errno, EINVAL);
 	assert_null(realpath("/dev/infiniband/uverbs5", out));
+}
+
+static void link__is_shown_and_followed(void **state)
+{
+	static const char path[] = "/sys/class/infiniband/roce0/device";
+	char out[PATH_MAX], wanted[128], link[64] = "";
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(lstat(path, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(stat(path, &st), 0);
+	assert_true(S_ISDIR(st.st_mode));
+	assert_true(readlink(path, link, sizeof(link) - 1) > 0);
+	assert_string_equal(link, "../../../devices/anyverbs/roce0");
+	snprintf(wanted, sizeof(wanted), "%s/devices/anyverbs/roce0", tree);
+	assert_string_equal(realpath(path, out), wanted);
+	assert_int_equal(access("/sys/class/infiniband/roce0/device/numa_node", R_OK), 0);
+	/* by the link's text */
+	assert_int_equal(access("/sys/devices/anyverbs/roce0/numa_node", R_OK), 0);
+	assert_int_equal(open("/sys/devices/anyverbs/roce0/numa_node", O_RDWR), -1);
+	assert_int_equal(errno, EACCES);
+	assert_int_equal(access("/sys/devices/anyverbsx", F_OK), -1);
+	assert_int_equal(lgetxattr(path, "user.none", link, sizeof(link)), -1);
+	assert_int_not_equal(errno, ENOENT);
+	assert_int_equal(llistxattr(path, NULL, 0), 0);
 }
 
 static void others__pass_through(void **state)
@@ -514,6 +552,7 @@ int main(void)
 		cmocka_unit_test(open__reads_the_tree),
 		cmocka_unit_test(opendir__lists_the_tree),
 		cmocka_unit_test(realpath__stays_or_leads_into_the_tree),
+		cmocka_unit_test(link__is_shown_and_followed),
 		cmocka_unit_test(others__pass_through),
 		cmocka_unit_test(others__null_path_is_efault),
 		cmocka_unit_test(open__created_files_keep_their_mode),

@@ -1,4 +1,5 @@
-/* redirect.c: maps /sys/class/infiniband* and /dev/infiniband into the node's tree.
+/* redirect.c: maps /sys/class/infiniband*, what its links lead to, and /dev/infiniband into the
+ * node's tree.
  * In: a path    Out: another path, and the kind of file it names    Runs: any thread
  * Locks: none
  */
@@ -15,6 +16,8 @@
 #include "root.h"
 
 static const char redirect_sysfs[] = "/sys/class/infiniband";
+/* where DEV/device leads to: programs follow such links by their text, too */
+static const char redirect_function[] = "/sys/devices/anyverbs";
 static const char redirect_dev[] = "/dev/infiniband";
 
 /* The device files of the kernel's verbs and MAD modules, and where their class folders lie. */
@@ -42,6 +45,7 @@ __attribute__((noinline)) bool redirect_is_ours(const char *path)
 	if (path == NULL || path[0] != '/' || (path[1] != 's' && path[1] != 'd'))
 		return false;
 	return redirect_begins(path, redirect_sysfs, sizeof(redirect_sysfs) - 1, "/_") ||
+	       redirect_begins(path, redirect_function, sizeof(redirect_function) - 1, "/") ||
 	       redirect_begins(path, redirect_dev, sizeof(redirect_dev) - 1, "/");
 }
 

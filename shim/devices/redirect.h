@@ -9,9 +9,11 @@
 #include "base/compiler.h"
 
 enum redirect_kind {
-	REDIRECT_SYSFS,  /* something under /sys/class/infiniband*: `path` is its counterpart */
+	/* something under /sys/class/infiniband* or /sys/devices/anyverbs: `path` is its
+	 * counterpart */
+	REDIRECT_SYSFS,
 	REDIRECT_FOLDER, /* /dev/infiniband itself */
-	REDIRECT_NODE,   /* /dev/infiniband/NAME: exists if `path` does, and looks like a device */
+	REDIRECT_NODE,	 /* /dev/infiniband/NAME: exists if `path` does, and looks like a device */
 };
 
 struct redirect {

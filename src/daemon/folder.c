@@ -260,6 +260,29 @@ int folder_put(const struct folder *f, const char *path, const char *text)
 	return err;
 }
 
+static bool folder_links(const struct folder *f, const char *path, const char *to)
+{
+	char now[PLACE_PATH];
+	ssize_t n = readlinkat(f->fd, path, now, sizeof(now));
+
+	return n >= 0 && (size_t)n == strlen(to) && memcmp(now, to, (size_t)n) == 0;
+}
+
+int folder_link(const struct folder *f, const char *path, const char *to)
+{
+	if (folder_links(f, path, to))
+		return 0;
+	unlinkat(f->fd, ".new", 0); /* of a node that was killed in here */
+	if (symlinkat(to, f->fd, ".new") < 0)
+		return -errno;
+	if (renameat(f->fd, ".new", f->fd, path) == 0)
+		return 0;
+	if (errno != EISDIR)
+		return -errno;
+	folder_remove_tree(f, path);
+	return renameat(f->fd, ".new", f->fd, path) < 0 ? -errno : 0;
+}
+
 void folder_delete(const struct folder *f, const char *path)
 {
 	unlinkat(f->fd, path, 0);

@@ -35,6 +35,9 @@ void folder_remove_tree(const struct folder *f, const char *path);
  * the old or the new text. The file's mode is 0444, as in /sys. */
 int folder_put(const struct folder *f, const char *path, const char *text);
 int folder_make(const struct folder *f, const char *path);
+/* Makes `path` a symbolic link with the text `to`, in one step, unless it is one already. A folder
+ * of an earlier node there goes with its content. */
+int folder_link(const struct folder *f, const char *path, const char *to);
 void folder_delete(const struct folder *f, const char *path);
 
 #endif

@@ -641,6 +641,26 @@ class Case(unittest.TestCase):
             self.assertEqual(self.read(*port, "gid_attrs", attr, "63"), "")
         self.assertEqual(os.listdir(os.path.join(device["sysfs"], "dev/infiniband")), ["uverbs0"])
 
+    @unittest.skipIf(os.environ.get("AV_SANITIZE"), "a program of the distribution loads no sanitized library")
+    def test_device_is_a_link_to_programs(self):
+        """With the shim, which leads what the link's text names into the tree, and without it."""
+        def on(*words):
+            env = {**self.env, "LD_PRELOAD": os.path.join(BUILD, "lib/anyverbs/libanyverbs-preload.so")}
+            return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+
+        self.attach()
+        path, function = "/sys/class/infiniband/roce0/device", "/sys/devices/anyverbs/roce0"
+        tree = self.status()["devices"][0]["sysfs"]
+        self.assertEqual(os.path.realpath(tree + path[4:]), os.path.realpath(tree + function[4:]))
+        self.assertEqual(on("readlink", path), "../../../devices/anyverbs/roce0\n")
+        self.assertEqual(on("stat", "-c", "%F", path), "symbolic link\n")
+        self.assertIn(" device -> ../../../devices/anyverbs/roce0\n", on("ls", "-l", os.path.dirname(path)))
+        self.assertEqual(on("readlink", "-f", path), f"{function}\n")
+        self.assertEqual(on("python3", "-c", f"import os; print(os.path.realpath('{path}'))"), f"{function}\n")
+        for folder in path, function:
+            self.assertEqual(on("cat", f"{folder}/numa_node"), "-1\n")
+            self.assertEqual(on("ls", f"{folder}/infiniband", f"{folder}/infiniband_verbs", f"{folder}/net").split()[1::2], ["roce0", "uverbs0", "lo"])
+
     def test_folder_of_somebody_else_is_not_used(self):
         os.mkdir(os.path.join(self.runtime, "anyverbs"), 0o755)
         self.attach()

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -39,7 +40,7 @@ static int device_request(u16 type, const char *name)
 
 static int device_file(const struct node_config *c, const char *path)
 {
-	char full[512];
+	char full[1024];
 
 	snprintf(full, sizeof(full), "%s/class/%s", c->sysfs, path);
 	return access(full, R_OK);
@@ -217,6 +218,52 @@ static void device__outlives_its_node(void **state)
 	harness_detach(&h);
 }
 
+static void device_assert_link(const struct node_config *c, const char *name)
+{
+	char path[512], to[128] = "", wanted[128];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/class/infiniband/%s/device", c->sysfs, name);
+	assert_int_equal(lstat(path, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_true(readlink(path, to, sizeof(to) - 1) > 0);
+	snprintf(wanted, sizeof(wanted), "../../../devices/anyverbs/%s", name);
+	assert_string_equal(to, wanted);
+	snprintf(path, sizeof(path), "infiniband/%s/device/numa_node", name);
+	assert_int_equal(device_file(c, path), 0);
+	snprintf(path, sizeof(path), "infiniband/%s/device/infiniband/%s", name, name);
+	assert_int_equal(device_file(c, path), 0);
+}
+
+/* Also where the node before, of an earlier build, has left a folder. */
+static void device__function_is_behind_a_link(void **state)
+{
+	struct node_config a, b;
+	struct node_event ev;
+	char path[512];
+	struct harness h;
+
+	harness_attach(&h);
+	assert_int_equal(node_device_get(h.node, 0, &a), 0);
+	assert_int_equal(node_device_get(h.node, 1, &b), 0);
+	device_assert_link(&a, "roce0");
+	device_assert_link(&b, "roce1");
+	assert_int_equal(device_file(&b, "infiniband/roce1/device/infiniband_verbs/uverbs1"), 0);
+	assert_int_equal(device_request(PROTO_DEVICE_REMOVE, "roce1"), 0);
+	(void)harness_wait_event(&h, NODE_EVENT_DEVICE_REMOVED);
+	assert_false(node_event_take(h.node, NODE_EVENT_DEVICE_REMOVED, &ev));
+	assert_int_not_equal(device_file(&b, "../devices/anyverbs/roce1"), 0);
+	harness_kill_daemon();
+	snprintf(path, sizeof(path), "%s/class/infiniband/roce0/device", a.sysfs);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(path, sizeof(path), "%s/class/infiniband/roce0/device/net", a.sysfs);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(node_recover(h.node), 0);
+	device_assert_link(&a, "roce0");
+	harness_detach(&h);
+}
+
 int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, harness_setup, device_teardown)
@@ -229,6 +276,7 @@ int main(void)
 		TWO(device__that_came_again_is_another),
 		CASE(device__wrong_requests_change_nothing),
 		CASE(device__outlives_its_node),
+		TWO(device__function_is_behind_a_link),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

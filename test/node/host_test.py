@@ -74,6 +74,13 @@ class Hosts(Bed):
                 self.assertIn("ermission denied", self.on("h1", "sh", "-c", f"({write}) 2>&1 || true"))
         self.assertEqual(read(), before)
 
+    def test_device_is_a_link(self):
+        path = "/sys/class/infiniband/ib0/device"
+        self.assertEqual(self.on("h1", "readlink", path), "../../../devices/anyverbs/ib0\n")
+        self.assertEqual(self.on("h1", "readlink", "-f", path), "/sys/devices/anyverbs/ib0\n")
+        self.assertEqual(self.on("h1", "cat", f"{path}/vendor"), "0xa7b5\n")
+        self.assertEqual(self.on("h1", "ls", f"{path}/infiniband_verbs"), "uverbs0\n")
+
     def test_sys_lists_the_whole_gid_table(self):
         """As on Linux an entry that is not in use has the prefix, the interface ID 0, and a type. No entry has a network interface."""
         port = "/sys/class/infiniband/ib0/ports/1"

@@ -57,24 +57,33 @@ static void sysfs_write_port(struct sysfs *s, const struct node_config *c)
 	sysfs_put(s, "counters/link_downed", "%u\n", c->port_downs);
 }
 
-static void sysfs_write_device(struct sysfs *s, const struct node_config *c)
+/* What the adapter's function on a bus would be: `device` leads to it. */
+static void sysfs_write_function(struct sysfs *s, const struct node_config *c)
 {
 	char path[128];
 
 	sysfs_put_machine(s);
-	sysfs_put_guid(s, "node_guid", c->node_guid);
-	sysfs_put_guid(s, "sys_image_guid", c->node_guid);
-	sysfs_put_table(s, sysfs_device, ARRAY_LEN(sysfs_device));
-	snprintf(path, sizeof(path), "device/infiniband/%s", c->device);
+	snprintf(path, sizeof(path), "infiniband/%s", c->device);
 	sysfs_make(s, path);
-	snprintf(path, sizeof(path), "device/infiniband_verbs/%s", c->dev_path);
+	snprintf(path, sizeof(path), "infiniband_verbs/%s", c->dev_path);
 	sysfs_make(s, path);
 	for (int i = 0; i < NODE_GIDS; i++) {
 		if (c->gids[i].ifname[0] == '\0')
 			continue;
-		snprintf(path, sizeof(path), "device/net/%s", c->gids[i].ifname);
+		snprintf(path, sizeof(path), "net/%s", c->gids[i].ifname);
 		sysfs_make(s, path);
 	}
+}
+
+static void sysfs_write_device(struct sysfs *s, const struct node_config *c)
+{
+	char to[64];
+
+	sysfs_put_guid(s, "node_guid", c->node_guid);
+	sysfs_put_guid(s, "sys_image_guid", c->node_guid);
+	sysfs_put_table(s, sysfs_device, ARRAY_LEN(sysfs_device));
+	snprintf(to, sizeof(to), "../../../devices/anyverbs/%s", c->device);
+	sysfs_link(s, "device", to);
 }
 
 /* uverbsN and umadN: numbers as the kernel counts them. */
@@ -104,7 +113,11 @@ int sysfs_write(const struct folder *f, const struct node_config *c)
 
 	if (f->fd < 0)
 		return 0;
+	snprintf(s.base, sizeof(s.base), "sys/devices/anyverbs/%s", c->device);
+	sysfs_write_function(&s, c);
+	/* first a folder, for the link lies in it */
 	snprintf(s.base, sizeof(s.base), "sys/class/infiniband/%s", c->device);
+	sysfs_make(&s, "ports/1");
 	sysfs_write_device(&s, c);
 	snprintf(s.base, sizeof(s.base), "sys/class/infiniband/%s/ports/1", c->device);
 	sysfs_write_port(&s, c);
@@ -120,6 +133,8 @@ void sysfs_remove(const struct folder *f, const struct node_config *c)
 	if (f->fd < 0)
 		return;
 	snprintf(path, sizeof(path), "sys/class/infiniband/%s", c->device);
+	folder_remove_tree(f, path);
+	snprintf(path, sizeof(path), "sys/devices/anyverbs/%s", c->device);
 	folder_remove_tree(f, path);
 	snprintf(path, sizeof(path), "sys/class/infiniband_verbs/%s", c->dev_path);
 	folder_remove_tree(f, path);

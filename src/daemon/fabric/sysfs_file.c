@@ -45,6 +45,17 @@ void sysfs_put(struct sysfs *s, const char *path, const char *fmt, ...)
 		sysfs_fail(s, full, err);
 }
 
+void sysfs_link(struct sysfs *s, const char *path, const char *to)
+{
+	char full[256];
+	int err;
+
+	snprintf(full, sizeof(full), "%s/%s", s->base, path);
+	err = folder_link(s->folder, full, to);
+	if (err < 0)
+		sysfs_fail(s, full, err);
+}
+
 void sysfs_delete(struct sysfs *s, const char *path)
 {
 	char full[256];
@@ -94,22 +105,22 @@ static void sysfs_put_cpus(struct sysfs *s)
 		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%0*x", n > 0 ? "," : "",
 				      bits == 32 || n > 0 ? 8 : (int)((bits + 3) / 4), mask);
 	}
-	sysfs_put(s, "device/local_cpus", "%s\n", text);
-	sysfs_put(s, "device/local_cpulist", count > 1 ? "0-%ld\n" : "%ld\n", count - 1);
+	sysfs_put(s, "local_cpus", "%s\n", text);
+	sysfs_put(s, "local_cpulist", count > 1 ? "0-%ld\n" : "%ld\n", count - 1);
 }
 
 void sysfs_put_machine(struct sysfs *s)
 {
 	static const struct sysfs_text texts[] = {
-		{ "device/numa_node", "-1\n" },
-		{ "device/class", "0x020700\n" },
-		{ "device/vendor", "0xa7b5\n" },
-		{ "device/device", "0x0001\n" },
-		{ "device/subsystem_vendor", "0xa7b5\n" },
-		{ "device/subsystem_device", "0x0001\n" },
+		{ "numa_node", "-1\n" },
+		{ "class", "0x020700\n" },
+		{ "vendor", "0xa7b5\n" },
+		{ "device", "0x0001\n" },
+		{ "subsystem_vendor", "0xa7b5\n" },
+		{ "subsystem_device", "0x0001\n" },
 	};
 
-	sysfs_make(s, "device/infiniband");
+	sysfs_make(s, "infiniband");
 	sysfs_put_table(s, texts, ARRAY_LEN(texts));
 	sysfs_put_cpus(s);
 }

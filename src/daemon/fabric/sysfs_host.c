@@ -146,18 +146,23 @@ static void sysfs_host_put_device(struct sysfs_host *h, u32 index, const struct 
 {
 	char path[64];
 
-	snprintf(path, sizeof(path), "class/infiniband/ib%u", index);
+	snprintf(path, sizeof(path), "devices/anyverbs/ib%u", index);
 	sysfs_host_base(h, path);
 	sysfs_put_machine(&h->s);
+	snprintf(path, sizeof(path), "infiniband/ib%u", index);
+	sysfs_make(&h->s, path);
+	snprintf(path, sizeof(path), "infiniband_verbs/uverbs%u", index);
+	sysfs_make(&h->s, path);
+	snprintf(path, sizeof(path), "class/infiniband/ib%u", index);
+	sysfs_host_base(h, path);
+	sysfs_make(&h->s, "ports");
+	snprintf(path, sizeof(path), "../../../devices/anyverbs/ib%u", index);
+	sysfs_link(&h->s, "device", path);
 	sysfs_put_guid(&h->s, "node_guid", n->guid);
 	sysfs_put_guid(&h->s, "sys_image_guid", n->sys_guid);
 	sysfs_host_put_desc(&h->s, n->desc);
 	sysfs_put(&h->s, "hw_rev", "0x%x\n", n->revision);
 	sysfs_put_table(&h->s, sysfs_host_device, ARRAY_LEN(sysfs_host_device));
-	snprintf(path, sizeof(path), "device/infiniband/ib%u", index);
-	sysfs_make(&h->s, path);
-	snprintf(path, sizeof(path), "device/infiniband_verbs/uverbs%u", index);
-	sysfs_make(&h->s, path);
 }
 
 /* The character devices of a CA or of one of its ports. */

@@ -27,10 +27,13 @@ void sysfs_make(struct sysfs *s, const char *path);
 void sysfs_put(struct sysfs *s, const char *path, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void sysfs_put_table(struct sysfs *s, const struct sysfs_text *table, size_t count);
 void sysfs_put_guid(struct sysfs *s, const char *path, u64 guid);
+/* A symbolic link with the text `to`. */
+void sysfs_link(struct sysfs *s, const char *path, const char *to);
 void sysfs_delete(struct sysfs *s, const char *path);
 /* gids/I. */
 void sysfs_put_gid_text(struct sysfs *s, int i, const u8 gid[16]);
-/* device/...: what all adapters of this machine have alike. Makes the folder. */
+/* What all adapters of this machine have alike, below devices/anyverbs/DEVICE: what an adapter's
+ * `device` leads to. Makes the folder. */
 void sysfs_put_machine(struct sysfs *s);
 /* Of a character device: its number, its RDMA device and, unless 0, its port. */
 void sysfs_put_numbers(struct sysfs *s, u32 minor, const char *device, u32 port);
