@@ -11,6 +11,7 @@
 
 #include "base/sysfile.h"
 #include "../next.h"
+#include "ours.h"
 #include "redirect.h"
 
 /* What _FORTIFY_SOURCE turns them into. */
@@ -33,8 +34,7 @@ __attribute__((constructor)) static void link_resolve(void)
 	NEXT_RESOLVE(realpath);
 }
 
-static __attribute__((noinline)) ssize_t readlink_ours(int at, const char *path, char *out,
-						       size_t size)
+__attribute__((noinline)) ssize_t readlink_ours(int at, const char *path, char *out, size_t size)
 {
 	struct redirect r;
 

@@ -18,6 +18,7 @@
 #include "base/sysfile.h"
 #include "issm.h"
 #include "../next.h"
+#include "ours.h"
 #include "redirect.h"
 
 /* What _FORTIFY_SOURCE turns open() into. */
@@ -120,7 +121,7 @@ static int open_without_text(const struct redirect *r, int fd)
 	return fd;
 }
 
-static __attribute__((noinline)) int open_ours(int at, const char *path, int flags, mode_t mode)
+__attribute__((noinline)) int open_ours(int at, const char *path, int flags, mode_t mode)
 {
 	struct redirect r;
 	int fd;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -339,6 +340,125 @@ static void others__pass_through(void **state)
 	assert_int_equal(major(st.st_rdev), 1);
 }
 
+/* ---- syscall(2) ---- */
+
+static void syscall__looks_at_the_tree(void **state)
+{
+	static const char device[] = "/dev/infiniband/uverbs0";
+	static const char folder[] = "/sys/class/infiniband/roce0";
+	static const char type[] = "/sys/class/infiniband/roce0/node_type";
+	static const char link[] = "/sys/class/infiniband/roce0/device";
+	char text[64] = "";
+	struct statx sx;
+	struct stat st;
+	int fd;
+
+	(void)state;
+	assert_int_equal(syscall(SYS_statx, AT_FDCWD, device, 0, STATX_ALL, &sx), 0);
+	assert_true(S_ISCHR(sx.stx_mode));
+	assert_int_equal(sx.stx_rdev_minor, 192);
+	assert_int_equal(syscall(SYS_statx, -1, folder, 0, STATX_ALL, &sx), 0);
+	assert_true(S_ISDIR(sx.stx_mode));
+	assert_int_equal(syscall(SYS_newfstatat, AT_FDCWD, device, &st, 0), 0);
+	device_check(&st, 192);
+	assert_int_equal(syscall(SYS_newfstatat, AT_FDCWD, link, &st, AT_SYMLINK_NOFOLLOW), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	fd = (int)syscall(SYS_openat, AT_FDCWD, type, O_RDONLY);
+	assert_true(fd >= 0);
+	assert_int_equal(read(fd, text, sizeof(text)), 6);
+	close(fd);
+	assert_int_equal(syscall(SYS_openat, AT_FDCWD, type, O_RDWR), -1);
+	assert_int_equal(errno, EACCES);
+	assert_int_equal(syscall(SYS_openat, AT_FDCWD, device, O_RDWR), -1);
+	assert_int_equal(errno, ENXIO);
+	assert_int_equal(syscall(SYS_readlinkat, AT_FDCWD, link, text, sizeof(text)), 31);
+	assert_memory_equal(text, "../../../devices/anyverbs/roce0", 31);
+	assert_int_equal(syscall(SYS_faccessat, AT_FDCWD, device, R_OK | W_OK), 0);
+	assert_int_equal(syscall(SYS_faccessat, AT_FDCWD, device, X_OK), -1);
+	assert_int_equal(errno, EACCES);
+	assert_int_equal(syscall(SYS_statx, -1, "/dev/infiniband/uverbs1", 0, STATX_ALL, &sx), -1);
+	assert_int_equal(errno, ENOENT);
+#ifdef SYS_faccessat2
+	assert_int_equal(syscall(SYS_faccessat2, AT_FDCWD, type, R_OK, AT_EACCESS), 0);
+#endif
+#ifdef SYS_open
+	fd = (int)syscall(SYS_open, type, O_RDONLY);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(syscall(SYS_stat, device, &st), 0);
+	device_check(&st, 192);
+	assert_int_equal(syscall(SYS_lstat, link, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(syscall(SYS_readlink, link, text, 4), 4);
+	assert_int_equal(syscall(SYS_access, device, R_OK), 0);
+#endif
+}
+
+/* All six arguments, the result and errno are the kernel's. */
+static void syscall__passes_others_on(void **state)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char path[128], *map, *none;
+	struct statx sx;
+	int fd;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/six", tree);
+	fd = open(path, O_CREAT | O_EXCL | O_RDWR, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, "sixth", 5, (off_t)page), 5);
+	map = (char *)syscall(SYS_mmap, NULL, page, PROT_READ, MAP_SHARED, fd, page);
+	assert_true(map != MAP_FAILED);
+	assert_string_equal(map, "sixth");
+	assert_int_equal(syscall(SYS_munmap, map, page), 0);
+	close(fd);
+	assert_int_equal(syscall(SYS_unlinkat, AT_FDCWD, path, 0), 0);
+	assert_int_equal(syscall(SYS_statx, AT_FDCWD, path, 0, STATX_ALL, &sx), -1);
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(syscall(SYS_statx, AT_FDCWD, "/dev/null", 0, STATX_ALL, &sx), 0);
+	assert_int_equal(sx.stx_rdev_major, 1);
+	assert_int_equal(syscall(-1), -1);
+	assert_int_equal(errno, ENOSYS);
+	errno = 42;
+	assert_int_equal(syscall(SYS_getpid), getpid());
+	assert_int_equal(syscall(SYS_faccessat, AT_FDCWD, "/dev/null", R_OK), 0);
+	assert_int_equal(errno, 42);
+	none = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_int_equal(syscall(SYS_faccessat, AT_FDCWD, none, R_OK), -1);
+	assert_int_equal(errno, EFAULT);
+	assert_int_equal(syscall(SYS_faccessat, AT_FDCWD, NULL, R_OK), -1);
+	assert_int_equal(errno, EFAULT);
+	munmap(none, page);
+}
+
+/* What an allocator that begins may do. */
+static struct {
+	long pid, refused;
+	int refusal;
+	char *map;
+} early;
+
+static void early_calls(void)
+{
+	early.pid = syscall(SYS_getpid);
+	early.refused = syscall(SYS_openat, AT_FDCWD, "/dev/no-such-file", O_RDONLY);
+	early.refusal = errno;
+	early.map = (char *)syscall(SYS_mmap, NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS,
+				    -1, 0);
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*const early_at)(void) = early_calls;
+
+static void syscall__works_before_the_constructors(void **state)
+{
+	(void)state;
+	assert_int_equal(early.pid, getpid());
+	assert_int_equal(early.refused, -1);
+	assert_int_equal(early.refusal, ENOENT);
+	assert_true(early.map != NULL && early.map != MAP_FAILED);
+	assert_int_equal(*early.map, 0);
+}
+
 /* The system calls answer EFAULT for a NULL path: so must we, and not crash. */
 static void others__null_path_is_efault(void **state)
 {
@@ -554,6 +674,9 @@ int main(void)
 		cmocka_unit_test(realpath__stays_or_leads_into_the_tree),
 		cmocka_unit_test(link__is_shown_and_followed),
 		cmocka_unit_test(others__pass_through),
+		cmocka_unit_test(syscall__looks_at_the_tree),
+		cmocka_unit_test(syscall__passes_others_on),
+		cmocka_unit_test(syscall__works_before_the_constructors),
 		cmocka_unit_test(others__null_path_is_efault),
 		cmocka_unit_test(open__created_files_keep_their_mode),
 		cmocka_unit_test(root__without_a_tree_nothing_changes),

@@ -11,6 +11,7 @@
 
 #include "base/sysfile.h"
 #include "../next.h"
+#include "ours.h"
 #include "redirect.h"
 
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout for stat and stat64");
@@ -55,7 +56,7 @@ __attribute__((constructor)) static void stat_resolve(void)
 }
 
 /* The result for a redirected path. *st is a struct stat64, too. */
-static __attribute__((noinline)) int stat_ours(int at, const char *path, struct stat *st, int flags)
+__attribute__((noinline)) int stat_ours(int at, const char *path, struct stat *st, int flags)
 {
 	struct redirect r;
 	int rc;
@@ -146,8 +147,8 @@ AV_EXPORT int __fxstatat64(int version, int at, const char *path, struct stat64 
 					NEXT(__fxstatat64)(version, at, path, st, flags);
 }
 
-static __attribute__((noinline)) int statx_ours(int at, const char *path, int flags, unsigned mask,
-						struct statx *st)
+__attribute__((noinline)) int statx_ours(int at, const char *path, int flags, unsigned mask,
+					 struct statx *st)
 {
 	struct redirect r;
 	int rc;
@@ -173,7 +174,7 @@ AV_EXPORT int statx(int at, const char *path, int flags, unsigned mask, struct s
 }
 
 /* A device file is readable and writable for all, executable for none. */
-static __attribute__((noinline)) int access_ours(int at, const char *path, int mode, int flags)
+__attribute__((noinline)) int access_ours(int at, const char *path, int mode, int flags)
 {
 	struct redirect r;
 	int rc;
