@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""block_test.py TARGET INITIATOR ANYVERBS: the block service: data, sessions that end in the middle, devices that go, ends that are killed."""
+"""block_test.py TARGET INITIATOR ANYVERBS [ib]: the block service: data, sessions that end in the middle, devices that go, ends that are killed.
+ib: between two hosts of a fabric, else between processes of one host."""
 import json
 import os
 import re
@@ -9,8 +10,11 @@ import sys
 import time
 import unittest
 
+IB = sys.argv[-1] == "ib" and sys.argv.pop() == "ib"
 COMMAND, INITIATOR, TARGET = sys.argv.pop(), sys.argv.pop(), sys.argv.pop()
 ENVIRONMENT = dict(os.environ, ANYVERBS_NODE=f"block-{os.getpid()}", ANYVERBS_IDLE_S="30", ANYVERBS_DEVICES="roce0,roce1")
+HOSTS = {TARGET: {"ANYVERBS_HOST": "h1"}, INITIATOR: {"ANYVERBS_HOST": "h2"}} if IB else {TARGET: {}, INITIATOR: {}}
+PLACE = "127.64.0.1" if IB else "127.0.0.1"  # the target's
 SESSIONS = int(os.environ.get("BLOCK_SESSIONS", "20"))
 LOST = "Transport endpoint is not connected"
 
@@ -26,10 +30,11 @@ def address(device):
 
 
 class Block(unittest.TestCase):
+    """What holds on every way."""
+
     def setUp(self):
         self.ends = []
-        self.target = self.begin(TARGET, "mib=4")
-        self.queues()  # it listens
+        self.begin_target()
 
     def tearDown(self):
         for end in self.ends:
@@ -39,11 +44,15 @@ class Block(unittest.TestCase):
 
     def begin(self, program, *parameters):
         self.ends.append(subprocess.Popen([program, *parameters], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                          text=True, env=ENVIRONMENT))
+                                          text=True, env={**ENVIRONMENT, **HOSTS[program]}))
         return self.ends[-1]
 
+    def begin_target(self):
+        self.target = self.begin(TARGET, "mib=4")
+        self.queues()  # it listens
+
     def load(self, lines, *parameters):
-        initiator = self.begin(INITIATOR, *parameters)
+        initiator = self.begin(INITIATOR, f"addr={PLACE}", *parameters)
         initiator.stdin.write(lines)
         initiator.stdin.flush()
         return initiator
@@ -61,6 +70,12 @@ class Block(unittest.TestCase):
     def wait_queues(self, want):
         while self.queues()[0] != want:
             time.sleep(0.01)
+
+    def wait_commands(self, count):
+        """Until there are so many more."""
+        before = self.queues()[1]
+        while self.queues()[1] < before + count:
+            time.sleep(0.001)
 
     def end_target(self, said=r"(target: .*\n)*"):
         self.wait_queues(0)
@@ -87,19 +102,6 @@ class Block(unittest.TestCase):
         self.assertEqual(self.said(self.begin(INITIATOR, "depth=129")), ("module_init: Invalid argument\n", 1))
         self.end_target(r"")
 
-    def test_devices_go_and_come(self):
-        load = self.load("initiator 2000\n", "depth=8", "length=4096", f"addr={address('roce1')}", "timeout=2", "retry=60")
-        for _ in range(3):
-            self.wait_queues(1)
-            commands = self.queues()[1]
-            while self.queues()[1] < commands + 50:
-                time.sleep(0.001)
-            command("device", "remove", "roce1")
-            self.wait_queues(0)
-            command("device", "add", "roce1")
-        self.assertIn("initiator: 2000 rounds\n", self.said(load)[0])
-        self.end_target()
-
     def test_killed(self):
         for _ in range(3):
             load = self.load("initiator 100000\n", "depth=16")
@@ -123,6 +125,59 @@ class Block(unittest.TestCase):
         self.target.send_signal(signal.SIGINT)  # ends queues in use
         self.assertEqual(self.said(self.target)[1], 0)
         self.assertIn(f"initiator: {LOST}\n", self.said(load)[0])
+
+
+class OneHost(Block):
+    def test_devices_go_and_come(self):
+        load = self.load("initiator 2000\n", "depth=8", "length=4096", f"addr={address('roce1')}", "timeout=2", "retry=60")
+        for _ in range(3):
+            self.wait_queues(1)
+            self.wait_commands(50)
+            command("device", "remove", "roce1")
+            self.wait_queues(0)
+            command("device", "add", "roce1")
+        self.assertIn("initiator: 2000 rounds\n", self.said(load)[0])
+        self.end_target()
+
+
+class Fabric(Block):
+    def setUp(self):
+        command("fabric", "up", "--topology", "star:2")
+        super().setUp()
+
+    def tearDown(self):
+        super().tearDown()
+        command("fabric", "down", "--force")
+
+    def test_a_link_goes_and_comes(self):
+        """The target hears of the end of its queue when the link is there again."""
+        load = self.load("initiator 100000\n", "depth=8", "length=4096", "timeout=1")
+        self.wait_queues(1)
+        self.wait_commands(50)
+        command("fabric", "link", "h2:1", "down")
+        self.assertIn(f"initiator: {LOST}\n", self.said(load)[0])
+        command("fabric", "link", "h2:1", "up")
+        self.wait_queues(0)
+        self.assertEqual(self.said(self.load("initiator 10\n", "retry=60")), ("initiator: 10 rounds\n", 0))
+        self.end_target()
+
+    def test_a_fabric_goes(self):
+        """A fabric that ends takes the devices of both ends along, for good."""
+        for _ in range(3):
+            load = self.load("initiator 100000\n", "depth=8", "length=4096")
+            self.wait_queues(1)
+            self.wait_commands(50)
+            command("fabric", "down", "--force")
+            self.assertIn(f"initiator: {LOST}\n", self.said(load)[0])
+            self.end_target()
+            command("fabric", "up", "--topology", "star:2")
+            self.begin_target()
+        self.assertEqual(self.said(self.load("initiator 10\n")), ("initiator: 10 rounds\n", 0))
+        self.end_target(r"")
+
+
+def load_tests(loader, tests, pattern):
+    return loader.loadTestsFromTestCase(Fabric if IB else OneHost)
 
 
 if __name__ == "__main__":
