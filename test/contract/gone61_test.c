@@ -7,6 +7,9 @@
 #include <rdma/mr_pool.h>
 #include <rdma/rdma_cm.h>
 #include <rdma/rw.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "mistakes.h"
@@ -311,13 +314,96 @@ static void gone__calls_answer(void **state)
 	mistakes_assert_none();
 }
 
+/* ---- a consumer that frees too late ---------------------------------------------------------- */
+
+static bool task_is_unplug(const char *task)
+{
+	char path[300], name[32] = "";
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task);
+	file = fopen(path, "r");
+	if (file == NULL)
+		return false;
+	if (fgets(name, sizeof(name), file) == NULL)
+		name[0] = '\0';
+	fclose(file);
+	return strcmp(name, "anyverbs/unplug\n") == 0;
+}
+
+/* The thread that takes the device away, which runs since `remove` was called, has ended. */
+static bool doomed_has_gone(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	bool gone = true;
+
+	assert_non_null(tasks);
+	for (struct dirent *entry; (entry = readdir(tasks)) != NULL;)
+		gone = gone && !task_is_unplug(entry->d_name);
+	closedir(tasks);
+	return gone;
+}
+
+/* What is written to standard error from here on goes to a file. Returns what was there. */
+static int said_begin(int *file)
+{
+	int before = dup(STDERR_FILENO);
+
+	*file = memfd_create("said", MFD_CLOEXEC);
+	assert_true(before >= 0 && *file >= 0);
+	assert_int_equal(dup2(*file, STDERR_FILENO), STDERR_FILENO);
+	return before;
+}
+
+static void said_end(int file, int before, char *text, size_t size)
+{
+	ssize_t length = pread(file, text, size - 1, 0);
+
+	assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+	close(before);
+	close(file);
+	assert_true(length >= 0);
+	text[length] = '\0';
+}
+
+/* `remove` returns while objects of the device are left: they can be destroyed afterwards. */
+static void gone__with_objects_left(void **state)
+{
+	struct ib_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ib_srq *srq;
+	struct ib_cq *cq;
+	char text[4096];
+	int file, before;
+
+	doomed_plug();
+	srq = rig_ok(ib_create_srq(doomed.pd, &init));
+	cq = rig_ok(ib_alloc_cq(doomed.device, NULL, 16, 0, IB_POLL_SOFTIRQ));
+	before = said_begin(&file);
+	doomed_pull();
+	count_add(&doomed.released);
+	while (!doomed_has_gone())
+		usleep(1000);
+	said_end(file, before, text, sizeof(text));
+	assert_non_null(strstr(text, "roce1 has gone, but domains (1), CQs (1), SRQs (1), "));
+	assert_int_equal(ib_destroy_srq(srq), 0);
+	ib_free_cq(cq);
+	ib_dealloc_pd(doomed.pd);
+	ib_unregister_client(&doomed_client);
+	/* the name is free */
+	doomed_plug();
+	doomed_pull();
+	doomed_let_go();
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gone__each_request_has_its_done),
 		cmocka_unit_test(drain_qp__of_a_device_that_is_gone),
 		cmocka_unit_test(gone__calls_answer),
+		cmocka_unit_test(gone__with_objects_left),
 	};
 
+	setenv("ANYVERBS_LOG", "warn", 1);
 	return rig_run_tests(tests);
 }

@@ -58,14 +58,33 @@ bool soft_has_left(const struct soft_device *dev)
 	return __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE) == SOFT_GONE;
 }
 
-/* Ends when the last user has closed the device. */
+/* True, with a warning: consumers have not freed everything before their removes returned. All
+ * other objects stand on these. */
+static bool presence_is_in_use(const struct soft_device *dev)
+{
+	u32 pds = __atomic_load_n(&dev->pd_count, __ATOMIC_RELAXED);
+	u32 cqs = __atomic_load_n(&dev->cq_count, __ATOMIC_RELAXED);
+	u32 srqs = __atomic_load_n(&dev->srq_count, __ATOMIC_RELAXED);
+	u32 xrcds = __atomic_load_n(&dev->xrcd_count, __ATOMIC_RELAXED);
+
+	if ((pds | cqs | srqs | xrcds) == 0)
+		return false;
+	log_warn("device",
+		 "device %s has gone, but domains (%u), CQs (%u), SRQs (%u), XRC domains "
+		 "(%u) of it are left",
+		 dev->ib.name, pds, cqs, srqs, xrcds);
+	return true;
+}
+
+/* Ends when the last user has closed the device. Its memory stays for those that end an object
+ * later. */
 static void *presence_unregister(void *arg)
 {
 	struct soft_device *dev = arg;
 
 	pthread_setname_np(pthread_self(), "anyverbs/unplug");
 	ib_unregister_device(&dev->ib);
-	if (dev->kind->closed != NULL)
+	if (!presence_is_in_use(dev) && dev->kind->closed != NULL)
 		dev->kind->closed(dev);
 	return NULL;
 }

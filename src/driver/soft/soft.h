@@ -92,7 +92,8 @@ struct soft_kind {
 		       const struct soft_load *load);
 	/* The device leaves: ends what waits for an answer at its MAD ports. May block. */
 	void (*leave)(struct soft_device *dev);
-	/* The last user has closed a device that has left. NULL: its memory stays. */
+	/* The last user has closed a device that has left, and no object of it is there any more.
+	 * NULL: its memory stays. */
 	void (*closed)(struct soft_device *dev);
 } FIXED;
 
