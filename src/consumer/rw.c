@@ -6,7 +6,8 @@
  * as it may. With it the elements that a region can hold are one SGE under the region's key, and
  * the list has, for each region, an invalidation of its last key, if that may be valid, a
  * registration, and the READ or WRITE. A region's next key is chosen when the list is handed out,
- * so that a transfer that is never posted changes none.
+ * and taken back if rdma_rw_ctx_post finds its registration refused: so a transfer that is not
+ * posted changes none, and may be posted again.
  */
 #include <errno.h>
 #include <limits.h>
@@ -26,6 +27,7 @@ struct rdma_rw_part {
 	struct ib_send_wr_linux61 inv;
 	struct ib_reg_wr reg;
 	struct ib_rdma_wr wr;
+	bool had_key; /* the region's key may have been valid when the next one was chosen */
 } OWNED_BY(the transfer);
 
 /* What is left to be made into requests. */
@@ -235,13 +237,36 @@ static int rw_init_registered(struct rdma_rw_ctx *ctx, struct ib_qp *qp, struct 
 /* The region's next key. Returns the part's first request. */
 static struct ib_send_wr_linux61 *rw_choose_key(struct rdma_rw_part *part)
 {
-	bool valid = part->mr->need_inval;
-
+	part->had_key = part->mr->need_inval;
 	part->inv.ex.invalidate_rkey = part->mr->lkey;
 	ib_update_fast_reg_key(part->mr, (u8)(part->mr->lkey + 1));
 	part->mr->need_inval = true;
 	part->reg.key = part->sge.lkey = part->mr->lkey;
-	return valid ? &part->inv : &part->reg.wr;
+	return part->had_key ? &part->inv : &part->reg.wr;
+}
+
+/* The registration was not posted; `invalidated`: what comes before it was. */
+static void rw_take_key_back(struct rdma_rw_part *part, bool invalidated)
+{
+	ib_update_fast_reg_key(part->mr, (u8)(part->mr->lkey - 1));
+	part->mr->need_inval = part->had_key && !invalidated;
+}
+
+/* Requests from `bad` on were not posted. */
+static void rw_take_keys_back(struct rdma_rw_ctx *ctx, const struct ib_send_wr_linux61 *bad)
+{
+	bool posted = true;
+
+	if (ctx->type != RW_REGISTERED)
+		return;
+	for (struct rdma_rw_part *part = ctx->parts; part != NULL; part = part->next) {
+		bool at_inv = bad == &part->inv, at_reg = bad == &part->reg.wr;
+
+		if (!posted || at_inv || at_reg)
+			rw_take_key_back(part, posted && at_reg);
+		if (at_inv || at_reg || bad == &part->wr.wr)
+			posted = false;
+	}
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
@@ -345,9 +370,15 @@ struct ib_send_wr_linux61 *rdma_rw_ctx_wrs(struct rdma_rw_ctx *ctx, struct ib_qp
 int rdma_rw_ctx_post(struct rdma_rw_ctx *ctx, struct ib_qp *qp, u32 port_num, struct ib_cqe *cqe,
 		     struct ib_send_wr_linux61 *chain_wr)
 {
+	const struct ib_send_wr_linux61 *bad = NULL;
+	int err;
+
 	if (ctx == NULL || qp == NULL || (cqe == NULL && chain_wr == NULL))
 		return -EINVAL;
-	return ib_post_send_linux61(qp, rdma_rw_ctx_wrs(ctx, qp, port_num, cqe, chain_wr), NULL);
+	err = ib_post_send_linux61(qp, rdma_rw_ctx_wrs(ctx, qp, port_num, cqe, chain_wr), &bad);
+	if (err != 0)
+		rw_take_keys_back(ctx, bad);
+	return err;
 }
 
 int rdma_rw_ctx_signature_init(struct rdma_rw_ctx *ctx, struct ib_qp *qp, u32 port_num,

@@ -27,7 +27,7 @@ static void on_done(struct ib_cq *cq, struct ib_wc *wc)
 	count_add(&t.done);
 }
 
-static void open_with(bool force, u32 ctxs)
+static void open_unconnected(bool force, u32 ctxs)
 {
 	struct ib_qp_init_attr_linux61 init = { .sq_sig_type = IB_SIGNAL_REQ_WR,
 						.qp_type = IB_QPT_RC,
@@ -49,6 +49,11 @@ static void open_with(bool force, u32 ctxs)
 	t.qp = rig_ok(ib_create_qp_linux61(t.pd, &init));
 	assert_true(init.cap.max_send_wr >= 16 + ctxs * (force ? 3 : 1));
 	assert_int_equal(init.cap.max_rdma_ctxs, ctxs);
+}
+
+static void open_with(bool force, u32 ctxs)
+{
+	open_unconnected(force, ctxs);
 	rig_connect(t.qp, &rig.gid, t.qp->qp_num);
 }
 
@@ -194,6 +199,41 @@ static void rw__gives_each_transfer_another_key(void **state)
 		assert_int_equal(t.status, IB_WC_SUCCESS);
 		rdma_rw_ctx_destroy(&ctx, t.qp, 1, sg, 1, DMA_TO_DEVICE);
 	}
+	close_all();
+}
+
+static void begin_one(struct rdma_rw_ctx *ctx, struct scatterlist *sg, int requests)
+{
+	assert_int_equal(rdma_rw_ctx_init(ctx, t.qp, 1, sg, 1, 0, (u64)(uintptr_t)t.far,
+					  t.pd->unsafe_global_rkey, DMA_TO_DEVICE),
+			 requests);
+}
+
+/* A transfer that the queue pair does not take yet has changed no key: it may be given up, or
+ * posted again. */
+static void rw__may_be_posted_again(void **state)
+{
+	struct scatterlist sg[1];
+	struct rdma_rw_ctx ctx;
+
+	if (!can_register())
+		skip();
+	open_unconnected(true, 1);
+	sg_init_one(sg, t.near, 100);
+	begin_one(&ctx, sg, 2);
+	assert_int_not_equal(rdma_rw_ctx_post(&ctx, t.qp, 1, &t.cqe, NULL), 0);
+	rdma_rw_ctx_destroy(&ctx, t.qp, 1, sg, 1, DMA_TO_DEVICE);
+	begin_one(&ctx, sg, 2);
+	assert_int_not_equal(rdma_rw_ctx_post(&ctx, t.qp, 1, &t.cqe, NULL), 0);
+	rig_connect(t.qp, &rig.gid, t.qp->qp_num);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(rdma_rw_ctx_post(&ctx, t.qp, 1, &t.cqe, NULL), 0);
+		assert_true(rig_await(&t.done, i + 1));
+		assert_int_equal(t.status, IB_WC_SUCCESS);
+		rdma_rw_ctx_destroy(&ctx, t.qp, 1, sg, 1, DMA_TO_DEVICE);
+		begin_one(&ctx, sg, 3);
+	}
+	rdma_rw_ctx_destroy(&ctx, t.qp, 1, sg, 1, DMA_TO_DEVICE);
 	close_all();
 }
 
@@ -346,6 +386,7 @@ int main(void)
 		cmocka_unit_test(rw__moves_lists_of_every_shape),
 		cmocka_unit_test(rw__moves_them_registered),
 		cmocka_unit_test(rw__gives_each_transfer_another_key),
+		cmocka_unit_test(rw__may_be_posted_again),
 		cmocka_unit_test(rw__goes_before_what_is_chained),
 		cmocka_unit_test(rw__ends_with_the_regions),
 		cmocka_unit_test(rw__refuses_what_it_cannot_move),
