@@ -426,8 +426,10 @@ static void syscall__passes_others_on(void **state)
 	none = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_int_equal(syscall(SYS_faccessat, AT_FDCWD, none, R_OK), -1);
 	assert_int_equal(errno, EFAULT);
-	assert_int_equal(syscall(SYS_faccessat, AT_FDCWD, NULL, R_OK), -1);
-	assert_int_equal(errno, EFAULT);
+	for (uintptr_t bad = 0; bad < 20; bad++) {
+		assert_int_equal(syscall(SYS_faccessat, AT_FDCWD, bad, R_OK), -1);
+		assert_int_equal(errno, EFAULT);
+	}
 	munmap(none, page);
 }
 
@@ -585,6 +587,20 @@ static void signal__keeper_has_the_dispositions(void **state)
 	anyverbs_preload_faults(NULL);
 }
 
+static void root__of_the_kernel_is_none(void **state)
+{
+	static const char path[] = "/sys/class/infiniband/roce0/no-such-file";
+
+	(void)state;
+	assert_int_equal(setenv("ANYVERBS_SYSFS", "/sys", 1), 0);
+	assert_int_equal(access(path, R_OK), -1);
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(syscall(SYS_faccessat, AT_FDCWD, path, R_OK), -1);
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(open(path, O_RDWR), -1);
+	assert_int_equal(setenv("ANYVERBS_SYSFS", tree, 1), 0);
+}
+
 static void root__without_a_tree_nothing_changes(void **state)
 {
 	struct stat st;
@@ -679,6 +695,7 @@ int main(void)
 		cmocka_unit_test(syscall__works_before_the_constructors),
 		cmocka_unit_test(others__null_path_is_efault),
 		cmocka_unit_test(open__created_files_keep_their_mode),
+		cmocka_unit_test(root__of_the_kernel_is_none),
 		cmocka_unit_test(root__without_a_tree_nothing_changes),
 		cmocka_unit_test(signal__faults_are_only_shown_as_blocked),
 		cmocka_unit_test(signal__handlers_do_not_block_faults),

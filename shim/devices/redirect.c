@@ -118,11 +118,13 @@ static bool redirect_fill(const char *path, const char *root, struct redirect *o
 	return n < (int)sizeof(out->path);
 }
 
+/* A tree that is the kernel's own (ANYVERBS_SYSFS=/sys) is none: its paths would lead here. */
 bool redirect_find(const char *path, struct redirect *out)
 {
 	char root[512];
 	int saved = errno;
-	bool found = root_find(root, sizeof(root)) && redirect_fill(path, root, out);
+	bool found = root_find(root, sizeof(root)) && redirect_fill(path, root, out) &&
+		     !redirect_is_ours(out->path);
 
 	errno = saved;
 	return found;

@@ -147,12 +147,13 @@ static const char *syscall_path(long argument)
 }
 
 /* Callers may ask for EFAULT, which a look at the path from here would turn into a fault. A change
- * of the signal mask in no known way reads the 8 bytes, refuses, and changes nothing. */
+ * of the signal mask in no known way reads the 8 bytes, refuses, and changes nothing. There are
+ * none at NULL. */
 static bool syscall_may_read(long path)
 {
 	const long a[SYSCALL_ARGS] = { ~0l, path & ~7l, 0, 8 };
 	int saved = errno;
-	bool may = syscall_pass(SYS_rt_sigprocmask, a) == 0 || errno != EFAULT;
+	bool may = a[1] != 0 && (syscall_pass(SYS_rt_sigprocmask, a) == 0 || errno != EFAULT);
 
 	errno = saved;
 	return may;

@@ -161,7 +161,8 @@ int connection_open(const char *name, enum place_scope scope, bool start)
 		now = clock_now_ns();
 		tries++;
 		if (now >= deadline) {
-			if (!connection_is_late(begin, now, tries, daemon))
+			if (!connection_is_late(begin, now, taken ? CONNECTION_TRIES : tries,
+						daemon))
 				break;
 			if (tries >= CONNECTION_TRIES)
 				deadline = now + NS_PER_S;

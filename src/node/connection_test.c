@@ -125,6 +125,7 @@ static void connection_open__asks_more_than_twice(void **state)
 		waiting[count] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	} while (connect(waiting[count++], (void *)&addr, length) == 0 && count < 16);
 	assert_int_equal(errno, EAGAIN);
+	pauses.count = 0;
 	pauses.stand_still = true;
 	fd = client_open(2);
 	pauses.stand_still = false;

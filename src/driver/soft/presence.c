@@ -58,21 +58,22 @@ bool soft_has_left(const struct soft_device *dev)
 	return __atomic_load_n(&dev->state, __ATOMIC_ACQUIRE) == SOFT_GONE;
 }
 
-/* True, with a warning: consumers have not freed everything before their removes returned. All
- * other objects stand on these. */
+/* True, with a warning: consumers have not freed everything before their removes returned. Other
+ * objects stand on these, but for device memory and counters. */
 static bool presence_is_in_use(const struct soft_device *dev)
 {
 	u32 pds = __atomic_load_n(&dev->pd_count, __ATOMIC_RELAXED);
 	u32 cqs = __atomic_load_n(&dev->cq_count, __ATOMIC_RELAXED);
 	u32 srqs = __atomic_load_n(&dev->srq_count, __ATOMIC_RELAXED);
 	u32 xrcds = __atomic_load_n(&dev->xrcd_count, __ATOMIC_RELAXED);
+	u32 tables = __atomic_load_n(&dev->table_count, __ATOMIC_RELAXED);
 
-	if ((pds | cqs | srqs | xrcds) == 0)
+	if ((pds | cqs | srqs | xrcds | tables) == 0)
 		return false;
 	log_warn("device",
 		 "device %s has gone, but domains (%u), CQs (%u), SRQs (%u), XRC domains "
-		 "(%u) of it are left",
-		 dev->ib.name, pds, cqs, srqs, xrcds);
+		 "(%u), tables of work queues (%u) of it are left",
+		 dev->ib.name, pds, cqs, srqs, xrcds, tables);
 	return true;
 }
 
