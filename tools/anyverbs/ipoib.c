@@ -9,6 +9,8 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <limits.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -332,6 +334,16 @@ static void ipoib_show_addresses(const char *name)
 	freeifaddrs(all);
 }
 
+/* The kernel derives IFF_RUNNING from the carrier later, by up to a second. */
+static bool ipoib_has_carrier(int fd, const char *name)
+{
+	struct ethtool_value value = { .cmd = ETHTOOL_GLINK };
+	struct ifreq r = { .ifr_data = (void *)&value };
+
+	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", name);
+	return ioctl(fd, SIOCETHTOOL, &r) == 0 && value.data != 0;
+}
+
 static void ipoib_show_inside(const struct ipoib_program *p)
 {
 	struct ifreq r = { .ifr_flags = 0 };
@@ -340,9 +352,9 @@ static void ipoib_show_inside(const struct ipoib_program *p)
 
 	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", p->name);
 	if (fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &r) == 0)
-		state = (r.ifr_flags & IFF_UP) == 0	   ? "DOWN"
-			: (r.ifr_flags & IFF_RUNNING) != 0 ? "UP"
-							   : "NO-CARRIER";
+		state = (r.ifr_flags & IFF_UP) == 0	 ? "DOWN"
+			: ipoib_has_carrier(fd, p->name) ? "UP"
+							 : "NO-CARRIER";
 	printf("%-12s %-10s %-10s pid %d", p->host, p->name, state, p->pid);
 	if (fd >= 0 && ioctl(fd, SIOCGIFMTU, &r) == 0)
 		printf(" mtu %d", r.ifr_mtu);
