@@ -17,7 +17,7 @@ FIRST = {
     "event": "echo 'LATE: no completion within 5000 ms'; exit 1",
     "cmocka": "printf '[ RUN      ] a\\n[       OK ] a\\n[ RUN      ] b\\nLATE: no event within 5000 ms\\n[  FAILED  ] b\\n'; exit 1",
     "source": "printf '[ RUN      ] a\\n[  ERROR   ] --- 0 != 1\\ntest/waits_test.c:3: error: Failure!\\n[  FAILED  ] a\\n'; exit 1",
-    "python": "printf 'FAIL: test_a (x.A)\\n  self.assertLess(time.monotonic(), end)\\nAssertionError: 2.1 not less than 2.0\\n' >&2; exit 1",
+    "python": "printf 'FAIL: test_damaged (x.A)\\n{\\047corrupt\\047: 23}\\n  self.assertLess(time.monotonic(), end)\\nAssertionError: 2.1 not less than 2.0\\n' >&2; exit 1",
     "left": "printf '[ RUN      ] b\\nLATE: no event within 5000 ms\\n[  FAILED  ] b\\n==7==ERROR: LeakSanitizer: detected memory leaks\\n"
             "SUMMARY: AddressSanitizer: 432 byte(s) leaked in 1 allocation(s).\\n'; exit 1",
     "leak": "printf 'LATE: no event within 5000 ms\\n==7==ERROR: LeakSanitizer: detected memory leaks\\n'; exit 1",

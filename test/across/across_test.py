@@ -44,6 +44,9 @@ def pingpong(number=300):
     return ["ibv_rc_pingpong", "-d", "roce0", "-g", "1", "-c", "-n", str(number)]
 
 
+NOTHING = ("", "") # what a pair that has failed says
+
+
 class Across(unittest.TestCase):
     """All on one pair of hosts: a node takes a moment to start."""
     @classmethod
@@ -61,10 +64,12 @@ class Across(unittest.TestCase):
                 self.fail(str(failure))
             print(f"  {' '.join(words)}: {time.monotonic() - begin:.1f} s", file=sys.stderr)
             return said
-        return "", ""
+        return NOTHING
 
     def peers(self, *words):
         said = self.pair([self.hosts.program("peers"), *words])
+        if said is NOTHING:
+            return said
         with self.subTest(command=words):
             for text in said:
                 self.assertRegex(text, r"(?m)^ok ")
