@@ -49,7 +49,7 @@ def main():
     os.mkdir(fresh)
     corpus.unpack(packed, seeds)
     words = packed.removesuffix(".corpus") + ".dict"
-    options = [f"-seed={SEED}", "-max_len=4096", "-print_final_stats=1", "-timeout=10", "-report_slow_units=60", f"-artifact_prefix={folder}/",
+    options = [f"-seed={SEED}", "-max_len=4096", "-print_final_stats=1", "-timeout=10", f"-artifact_prefix={folder}/",
                *([f"-dict={words}"] if os.path.exists(words) else []), fresh, seeds]
     done, runs = fuzz(program, [f"-max_total_time={SECONDS}", *options], folder)
     if done.returncode == 0 and runs <= LEAST: # on a loaded machine
@@ -61,8 +61,8 @@ def main():
         shutil.rmtree(folder)
         return 0
     print(done.stdout[-8000:])
-    if done.returncode == 0 and not found:
-        print(f"LATE: {runs} inputs in {SECONDS * 5 + 60} s at most, not over {LEAST}")
+    if done.returncode == 0 and all(os.path.basename(path).startswith("slow-unit-") for path in found):
+        print(f"LATE: {runs} inputs, {len(found)} of them slow; over {LEAST} are asked for, and none slow")
     for path in found:
         show(path)
         print("  test/fuzz/corpus.py add", os.path.basename(packed).removesuffix(".corpus"), path)
