@@ -42,6 +42,7 @@ enum {
 	PROGRESS_STEADY = 64,
 	/* passes of pollers since an arm: the consumer's last polls before it sleeps */
 	PROGRESS_LAST_POLLS = 64,
+	PROGRESS_PAUSE_US = 20,
 	PROGRESS_LINGER_US = 50,
 	PROGRESS_LINGER_MOST_MS = 1, /* then doorbells and the node have their turn */
 	PROGRESS_LINGER_SKIPS = 1023,
@@ -548,18 +549,30 @@ static void progress_judge(struct progress_lease *lease, u32 drives)
 	lease->since_ns = now;
 }
 
+/* Tells whether no thread has polled since `drives`. This thread may have taken the core of one
+ * that polls, which has it back while this one sleeps. */
+static bool progress_has_stopped(struct seat *s, u32 drives)
+{
+	const struct timespec pause = { .tv_nsec = PROGRESS_PAUSE_US * (long)NS_PER_US };
+
+	nanosleep(&pause, NULL);
+	return __atomic_load_n(&s->drives, __ATOMIC_RELAXED) == drives;
+}
+
 /* Tells whether a thread may sleep that must not wait for a tick: one with a claim, whose arm a
  * consumer's may just have replaced, or a consumer. A consumer polls a few times more between its
- * arm and its sleep. Polls beyond those that still go on while this thread is awake are of a thread
- * that receives whatever comes, and rings would cost its peers a system call for each message; when
- * it stops, what comes within that tick waits for the tick. */
+ * arm and its sleep. Polls beyond those that still go on are of a thread that receives whatever
+ * comes, and rings would cost its peers a system call for each message; when it stops, what comes
+ * within that tick waits for the tick. */
 static bool progress_has_sleeper(struct seat *s, const struct progress_lease *lease, u32 drives)
 {
 	u32 since_arm = drives - __atomic_load_n(&s->armed_at, __ATOMIC_RELAXED);
 
-	return __atomic_load_n(&s->claims, __ATOMIC_SEQ_CST) != 0 ||
-	       (__atomic_load_n(&s->sleepers, __ATOMIC_SEQ_CST) != 0 &&
-		(drives == lease->woken || since_arm <= PROGRESS_LAST_POLLS));
+	if (__atomic_load_n(&s->claims, __ATOMIC_SEQ_CST) != 0)
+		return true;
+	return __atomic_load_n(&s->sleepers, __ATOMIC_SEQ_CST) != 0 &&
+	       (since_arm <= PROGRESS_LAST_POLLS ||
+		(drives == lease->woken && progress_has_stopped(s, drives)));
 }
 
 /* Returns how long to sleep; arms the doorbell if no other thread polls, or a consumer sleeps. */
