@@ -105,6 +105,7 @@ enum path_counter {
 	COUNT_TX_RETRY,
 	COUNT_DIRECT,
 	COUNT_DIRECT_REFUSED,
+	COUNT_DIRECT_LEFT, /* operations that the peer's engine was faster for */
 	COUNT_DIRECT_HELD, /* waits for a peer's direct operations that were given up */
 	COUNT_TX_BLOCKED,
 	COUNT_CQ_OVERFLOW,
@@ -201,7 +202,9 @@ struct path_target {
 	u32 rkey;
 	u64 va, length;
 	bool write; /* else read */
+	bool announced; /* a packet follows in any case */
 	u8 type;    /* enum ibv_qp_type, of both ends */
+	u32 behind; /* requests of the same kind and key that are posted and come next */
 } OWNED_BY(the caller);
 
 /* A WRITE with immediate data of so few bytes, or fewer, is cheaper as one packet than by
@@ -268,10 +271,14 @@ struct path_ops {
 	 * checks a port whose identifications it only predicts. NULL: it has none. */
 	void (*peer_silent)(struct path_dest *d);
 	/* Copies to or from the peer's memory at once. 0: done, and visible in ascending order;
-	 * -EOPNOTSUPP or -EACCES: send packets instead, and the peer's engine judges; -EFAULT:
-	 * likewise, with PKT_UNREACHED, since nothing is mapped there. */
+	 * -EOPNOTSUPP or -EACCES: send packets instead, and the peer's engine judges; -EBUSY:
+	 * likewise, at once, for that is faster; -EFAULT: likewise, with PKT_UNREACHED, since
+	 * nothing is mapped there. */
 	int (*direct)(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
 		      int iovcnt);
+	/* `n` requests that direct() left to the peer (-EBUSY) have ended, the last after so long;
+	 * `more`: others have followed meanwhile. NULL: it never leaves any. */
+	void (*answered)(struct path_dest *d, u32 n, u64 ns, bool more);
 	/* Does RDMA WRITEs of the RC connection from `sqpn` here to `dqpn` there, in order, where
 	 * the peer's memory is mapped here. Takes the first ones and returns how many; direct()
 	 * says why one is not taken. `g` is the connection's; no other thread uses it meanwhile.
@@ -381,8 +388,15 @@ struct path_dest {
 	struct lock blocked_lock;
 	struct list_head blocked
 		GUARDED_BY(blocked_lock); /* the engine's queue pairs that wait for writable() */
-	bool any_blocked ATOMIC_ONLY;	  /* hint: blocked is not empty */
-	bool acks_owed ATOMIC_ONLY; /* hint: batch_end(idle) has something to do */
+	/* what a poll that finds nothing has to do; hints */
+	union {
+		struct {
+			bool acks_owed ATOMIC_ONLY;   /* batch_end(idle) has something to do */
+			bool any_blocked ATOMIC_ONLY; /* blocked is not empty; for each poll */
+			bool presses ATOMIC_ONLY;     /* the path waits for the peer */
+		};
+		u32 chores; /* all of them */
+	};
 	/* a datagram has waited for room until its timeout; none was taken since */
 	bool drops_when_full ATOMIC_ONLY;
 	/* queue pairs that owe an acknowledgement, at once or at the end of the batch */
@@ -405,6 +419,17 @@ static inline bool path_is_from(const struct path_dest *d, const struct path_des
 static inline bool path_is_awaited(const struct path_dest *d)
 {
 	return __atomic_load_n(&d->any_blocked, __ATOMIC_RELAXED);
+}
+
+/* Tells whether a poll that has found nothing has something to do. A hint. */
+static inline bool path_has_chores(const struct path_dest *d)
+{
+	return __atomic_load_n(&d->chores, __ATOMIC_RELAXED) != 0;
+}
+
+static inline bool path_presses(const struct path_dest *d)
+{
+	return __atomic_load_n(&d->presses, __ATOMIC_RELAXED);
 }
 
 /* Tells whether batch_end has work when nothing more comes. A hint. */
@@ -438,7 +463,8 @@ static inline void path_dest_init(struct path_dest *d, struct path *p) NO_THREAD
 	list_init(&d->blocked);
 	list_init(&d->acks);
 	list_init(&d->acks_now);
-	d->any_blocked = d->acks_owed = d->drops_when_full = false;
+	d->chores = 0;
+	d->drops_when_full = false;
 	d->absent.count = 0;
 	d->absent.all = false;
 	d->own_window = (struct path_window){ .in_flight = 0 };

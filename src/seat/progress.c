@@ -42,7 +42,7 @@ enum {
 	PROGRESS_STEADY = 64,
 	/* passes of pollers since an arm: the consumer's last polls before it sleeps */
 	PROGRESS_LAST_POLLS = 64,
-	PROGRESS_PAUSE_US = 20,
+	PROGRESS_PAUSE_US = 20, /* and what the kernel adds, 50 by default */
 	PROGRESS_LINGER_US = 50,
 	PROGRESS_LINGER_MOST_MS = 1, /* then doorbells and the node have their turn */
 	PROGRESS_LINGER_SKIPS = 1023,
@@ -91,13 +91,22 @@ static inline void progress_turn_empty(void)
 		progress_turn_yield();
 }
 
+/* A thread that does not belong to the engine begins a pass. */
+static inline void progress_renew(struct seat *s)
+{
+	u32 drives = __atomic_load_n(&s->drives, __ATOMIC_RELAXED) + 1;
+
+	__atomic_store_n(&s->drives, drives, __ATOMIC_RELAXED);
+	/* for peers: pairs with drive_count */
+	__atomic_store_n(&s->a.board->drives, drives, __ATOMIC_RELEASE);
+}
+
 int progress_drive(void)
 {
 	struct seat *s = &the_seat;
 	int n;
 
-	__atomic_store_n(&s->drives, __atomic_load_n(&s->drives, __ATOMIC_RELAXED) + 1,
-			 __ATOMIC_RELAXED);
+	progress_renew(s);
 	n = ibt_poll(s->a.ibt, PROGRESS_BUDGET);
 	if (likely(n != 0))
 		progress_turn_found();
@@ -218,8 +227,7 @@ static void progress_end_claim(void *arg)
 {
 	struct seat *s = arg;
 
-	__atomic_store_n(&s->drives, __atomic_load_n(&s->drives, __ATOMIC_RELAXED) + 1,
-			 __ATOMIC_RELAXED);
+	progress_renew(s);
 	__atomic_fetch_sub(&s->claims, 1, __ATOMIC_SEQ_CST);
 	progress_arm_for_sleeper(s);
 	progress_last_look(s);
@@ -358,8 +366,7 @@ void progress_sleep_end(bool claimed)
 
 	if (!claimed)
 		return;
-	__atomic_store_n(&s->drives, __atomic_load_n(&s->drives, __ATOMIC_RELAXED) + 1,
-			 __ATOMIC_RELAXED);
+	progress_renew(s);
 	others |= __atomic_sub_fetch(&s->claims, 1, __ATOMIC_SEQ_CST) != 0;
 	others |= __atomic_load_n(&s->sleepers, __ATOMIC_SEQ_CST) != 0;
 	/* pairs with progress_set_ticking's fence: either the engine's thread sees the claim gone,

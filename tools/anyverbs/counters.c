@@ -24,6 +24,7 @@ static const struct {
 	[COUNT_TX_RETRY] = { "retransmissions", false },
 	[COUNT_DIRECT] = { "one-sided operations in shared memory", false },
 	[COUNT_DIRECT_REFUSED] = { "one-sided operations that went as packets instead", false },
+	[COUNT_DIRECT_LEFT] = { "one-sided operations that were left to a faster peer", false },
 	[COUNT_DIRECT_HELD] = { "waits for peers inside our memory that were given up", false },
 	[COUNT_TX_BLOCKED] = { "waits for room on the way", false },
 	[COUNT_CQ_OVERFLOW] = { "completions that found their queue full", true },

@@ -430,6 +430,7 @@ static const char *const counter_words[PATH_COUNTERS][2] = {
 	[COUNT_TX_RETRY] = { "tx_retries", "retransmissions" },
 	[COUNT_DIRECT] = { "direct_operations", "shared memory" },
 	[COUNT_DIRECT_REFUSED] = { "direct_refused", "instead" },
+	[COUNT_DIRECT_LEFT] = { "direct_left", "faster" },
 	[COUNT_DIRECT_HELD] = { "direct_held", "given up" },
 	[COUNT_TX_BLOCKED] = { "tx_blocked", "room" },
 	[COUNT_CQ_OVERFLOW] = { "cq_overflows", "queue full" },

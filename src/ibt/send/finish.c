@@ -5,6 +5,7 @@
  * Locks:  sq_lock, then rq_lock, then the CQ's
  * Spec:  IBA vol 1, 10.3.1 (SQE, ERR), 10.8.3 (completion), 11.6.2 (statuses)
  */
+#include "base/clock.h"
 #include "ibt/counted.h"
 #include "ibt/send/finish.h"
 #include "ibt/receive/recv_queue.h"
@@ -28,15 +29,44 @@ static const u8 finish_opcodes[] = {
 	[WQE_REG_MR] = WQE_WC_REG_MR,
 };
 
+/* Tells the path, and marks the last request that has followed. The bit of another kind of request
+ * is the application's, which sets what nobody has defined. */
+static void finish_left(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status)
+	REQUIRES(qp->req.sq_lock)
+{
+	u32 behind = qp->req.next - qp->req.tail - 1, n = (u32)w->left;
+	struct send_wqe *last = sq_at(qp, qp->req.next - 1);
+	u64 now = clock_now_ns(), ns = now - w->left_ns;
+
+	if ((w->opcode != IBV_WR_RDMA_WRITE && w->opcode != IBV_WR_RDMA_READ) || qp->dest == NULL ||
+	    qp->dest->path->ops->answered == NULL)
+		return;
+	if (status != IBV_WC_SUCCESS) { /* how long that took says nothing */
+		n = 0;
+		ns = 0;
+	}
+	if (behind >= qp->req.ring.size || last->rkey != w->rkey || last->opcode != w->opcode)
+		behind = 0;
+	qp->dest->path->ops->answered(qp->dest, n, ns, behind != 0);
+	if (behind == 0)
+		return;
+	last->flags |= WQE_LEFT;
+	last->left_ns = now;
+	last->left = behind;
+}
+
 /* Counts the request. True: the consumer gets no completion for it (it is unsignalled, or a request
  * of a rendezvous, whose tag entry may have completed instead). *room: false if the CQ had no room
  * for that entry's completion. */
 static bool finish_marked(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc_status status,
 			  bool *room) REQUIRES(qp->req.sq_lock)
 {
+	if ((w->flags & WQE_LEFT) != 0)
+		finish_left(qp, w, status);
 	if ((w->flags & WQE_TM) != 0)
 		return tm_rndv_finish(qp, w, status, room);
-	counted_send(qp, w, status);
+	if ((w->flags & WQE_COUNTED) != 0)
+		counted_send(qp, w, status);
 	*room = true;
 	return status == IBV_WC_SUCCESS && (w->flags & IBV_SEND_SIGNALED) == 0;
 }
@@ -47,7 +77,7 @@ static bool finish_push(struct ibt_qp *qp, const struct send_wqe *w, enum ibv_wc
 	bool room;
 	struct cqe *e;
 
-	if (unlikely((w->flags & (WQE_TM | WQE_COUNTED)) != 0) &&
+	if (unlikely((w->flags & (WQE_TM | WQE_COUNTED | WQE_LEFT)) != 0) &&
 	    finish_marked(qp, w, status, &room))
 		return room;
 	e = cq_reserve(qp->send_cq);
@@ -65,7 +95,8 @@ static bool finish_pop(struct ibt_qp *qp, struct send_wqe *w, enum ibv_wc_status
 {
 	bool room = true;
 
-	if ((w->flags & (IBV_SEND_SIGNALED | WQE_COUNTED)) != 0 || status != IBV_WC_SUCCESS)
+	if ((w->flags & (IBV_SEND_SIGNALED | WQE_COUNTED | WQE_LEFT)) != 0 ||
+	    status != IBV_WC_SUCCESS)
 		room = finish_push(qp, w, status);
 	if (status == IBV_WC_SUCCESS) {
 		__atomic_store_n(&qp->counters->sent, qp->counters->sent + 1, __ATOMIC_RELAXED);

@@ -160,15 +160,43 @@ static int req_message(struct ibt_qp *qp, struct send_wqe *w, u8 flags) REQUIRES
 	return err;
 }
 
-static struct path_target req_target(const struct ibt_qp *qp, const struct send_wqe *w)
+/* The last posted request, if it may be one of a list that begins with `w`: of one kind and key. */
+static struct send_wqe *req_list_end(const struct ibt_qp *qp, const struct send_wqe *w)
+	REQUIRES(qp->req.sq_lock)
 {
+	struct send_wqe *last = sq_at(qp, qp->req.head - 1);
+
+	return last->opcode == w->opcode && last->rkey == w->rkey ? last : NULL;
+}
+
+static struct path_target req_target(const struct ibt_qp *qp, const struct send_wqe *w)
+	REQUIRES(qp->req.sq_lock)
+{
+	u32 behind = qp->req.head - qp->req.next - 1;
+
 	return (struct path_target){ .sqpn = qp->qpn,
 				     .dqpn = qp->dest_qpn,
 				     .rkey = w->rkey,
 				     .va = w->va,
 				     .length = w->length,
 				     .write = w->opcode != IBV_WR_RDMA_READ,
+				     .announced = w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM,
+				     .behind = behind != 0 && req_list_end(qp, w) != NULL ? behind
+											  : 0,
 				     .type = qp->packet_type };
+}
+
+/* The peer's engine is faster for `w`, and for those behind it: has the path told when the last of
+ * them has ended. Those of READs that go one by one belong to the first. */
+static void req_leave(struct ibt_qp *qp, struct send_wqe *w, u32 behind) REQUIRES(qp->req.sq_lock)
+{
+	struct send_wqe *last = behind != 0 ? req_list_end(qp, w) : w;
+
+	if ((last->flags & WQE_LEFT) != 0)
+		return;
+	last->flags |= WQE_LEFT;
+	last->left_ns = clock_now_ns();
+	last->left = behind + 1;
 }
 
 /* Tries to do a WRITE or READ by ourselves. 0: done; -EOPNOTSUPP: use packets; -EFAULT: packets
@@ -191,6 +219,8 @@ static int req_direct(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp->req.sq
 	if (n < 0)
 		return -EACCES;
 	err = req_ops(qp)->direct(qp->dest, &t, iov, n);
+	if (unlikely(err == -EBUSY) && !t.announced)
+		req_leave(qp, w, t.behind);
 	return err == 0 || err == -EFAULT ? err : -EOPNOTSUPP;
 }
 
@@ -225,6 +255,7 @@ static int req_direct_atomic(struct ibt_qp *qp, struct send_wqe *w) REQUIRES(qp-
 }
 
 static bool req_is_reached(const struct ibt_qp *qp, const struct send_wqe *w)
+	REQUIRES(qp->req.sq_lock)
 {
 	struct path_target t = req_target(qp, w);
 

@@ -29,6 +29,10 @@ struct send_wqe {
 			u64 va, compare, swap; /* FETCH_ADD: the addend is in `compare` */
 			u32 srqn; /* XRC: the SRQ of the peer */
 		};
+		struct {		     /* with WQE_LEFT */
+			u64 va_too, left_ns; /* clock: the first of them was left */
+			u64 left;	     /* so many */
+		};
 		struct { /* WQE_BIND_MW, WQE_REG_MR; `rkey`: the region's, or 0: bound already */
 			u64 addr, range;
 			u32 access;
@@ -42,9 +46,11 @@ struct send_wqe {
 } OWNED_BY(requester.sq_lock);
 
 enum {
+	/* send_wqe.flags: the last WRITE or READ of those that were left to the peer's engine */
+	WQE_LEFT = 0x20,
 	WQE_COUNTED = 0x40, /* send_wqe.flags: counted_send wants to see its end */
 	WQE_TM = 0x80,	    /* send_wqe.flags: perhaps of a rendezvous (tm_rndv.h) */
-	WQE_TM_FIN = 0x40, /* send_wqe.opcode: a SEND of the adapter's own */
+	WQE_TM_FIN = 0x40,  /* send_wqe.opcode: a SEND of the adapter's own */
 	/* send_wqe.opcode: the request touches this side only; with an enum ibv_wr_opcode, or alone
 	 * fast registration, which only the midlayer posts (ibt_post_reg) */
 	WQE_LOCAL = 0x20,

@@ -37,6 +37,7 @@ const char *const path_counter_names[PATH_COUNTERS] = {
 	[COUNT_TX_RETRY] = "tx_retries",
 	[COUNT_DIRECT] = "direct_operations",
 	[COUNT_DIRECT_REFUSED] = "direct_refused",
+	[COUNT_DIRECT_LEFT] = "direct_left",
 	[COUNT_DIRECT_HELD] = "direct_held",
 	[COUNT_TX_BLOCKED] = "tx_blocked",
 	[COUNT_CQ_OVERFLOW] = "cq_overflows",

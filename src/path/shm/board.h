@@ -13,7 +13,7 @@
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 15,
+	BOARD_VERSION = 16,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -140,6 +140,8 @@ struct board {
 	/* bit 0: armed, a thread sleeps; bit 1: which doorbell; the rest counts arms, so that a
 	 * peer rings once per arm. */
 	u32 bell CACHE_ALIGNED OWNED_BY(nobody: atomic);
+	/* passes of the owner's threads that poll: a peer sees whether one does */
+	u32 drives CACHE_ALIGNED OWNED_BY(nobody : atomic);
 	/* Counts events that may revoke a key or a queue pair of this process. A check by a peer
 	 * stays valid while this is unchanged. */
 	u64 generation CACHE_ALIGNED ATOMIC_ONLY;

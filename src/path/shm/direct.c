@@ -176,6 +176,7 @@ static int direct_copy_here(const struct path_target *t, u8 *there, const struct
 struct direct_place {
 	u64 addr;
 	u8 *here;
+	bool adopted; /* it lies in the target's memory file, and may be mapped here soon */
 	u64 generation;
 } OWNED_BY(the caller);
 
@@ -197,10 +198,12 @@ static const struct mem_entry *direct_judge(const struct shm_link *l, const stru
 	return __atomic_load_n(&q->word, __ATOMIC_RELAXED) == word ? e : NULL;
 }
 
-static u8 *direct_find(struct shm_link *l, const struct mem_entry *e, u64 addr, u64 length)
+static u8 *direct_find(struct shm_link *l, const struct mem_entry *e, u64 addr, u64 length,
+		       bool *adopted)
 {
 	u64 shared = __atomic_load_n(&e->shared, __ATOMIC_RELAXED);
 
+	*adopted = shared != 0;
 	if (unlikely(l->self))
 		return (u8 *)(uintptr_t)addr;
 	if (unlikely(shared == 0))
@@ -217,7 +220,7 @@ static bool direct_look(struct shm_link *l, const struct path_target *t, u32 nee
 	place->generation = __atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE);
 	e = direct_judge(l, t, need, &place->addr);
 	if (e != NULL)
-		place->here = direct_find(l, e, place->addr, t->length);
+		place->here = direct_find(l, e, place->addr, t->length, &place->adopted);
 	return e != NULL;
 }
 
@@ -240,10 +243,20 @@ static enum hazard_kind direct_kind(const struct shm_link *l, const struct path_
 	return place->here != NULL && !l->self ? HAZARD_STORES : HAZARD_WRITES;
 }
 
-/* Tells whether the place can be copied to or from: it is mapped, or the kernel may copy. */
-static bool direct_is_reached(const struct shm_link *l, const struct direct_place *place)
+/* Tells whether the place is to be copied to or from. If it is not mapped the kernel has to be
+ * permitted to, and faster than the peer's engine. */
+static bool direct_is_taken(struct shm_link *l, const struct path_target *t, u32 need,
+			    const struct direct_place *place, int *err)
 {
-	return likely(place->here != NULL) || l->space_fd >= 0;
+	if (likely(place->here != NULL))
+		return true;
+	*err = -EOPNOTSUPP;
+	if (l->space_fd < 0 || need == IBV_ACCESS_REMOTE_ATOMIC)
+		return false;
+	if (place->adopted) /* a copy keeps the queue idle for the map */
+		return true;
+	*err = -EBUSY;
+	return !drive_is_faster(l, t);
 }
 
 /* Raises the hazard and judges again what was judged before it. NULL: refused, *err says why, and
@@ -257,13 +270,14 @@ static struct board_hazard *direct_enter(struct shm_link *l, const struct path_t
 	*err = -EACCES;
 	if (!direct_look(l, t, need, place))
 		return NULL;
-	h = direct_is_reached(l, place) ? hazard_raise(l, t->rkey >> MEM_TAG_BITS, t->dqpn,
-						       direct_kind(l, t, place), &now)
-					: NULL;
+	if (unlikely(!direct_is_taken(l, t, need, place, err)))
+		return NULL;
+	h = hazard_raise(l, t->rkey >> MEM_TAG_BITS, t->dqpn, direct_kind(l, t, place), &now);
 	if (h == NULL) {
 		*err = -EOPNOTSUPP;
 	} else if (unlikely(!direct_holds(l, t, need, place, now))) {
 		hazard_lower(h, 0);
+		*err = -EACCES;
 		h = NULL;
 	}
 	return h;
@@ -271,7 +285,7 @@ static struct board_hazard *direct_enter(struct shm_link *l, const struct path_t
 
 static int direct_refuse(struct shm_link *l, int err)
 {
-	board_count(l->shm->cfg.board, COUNT_DIRECT_REFUSED);
+	board_count(l->shm->cfg.board, err == -EBUSY ? COUNT_DIRECT_LEFT : COUNT_DIRECT_REFUSED);
 	return err;
 }
 
@@ -394,7 +408,13 @@ static bool direct_ends_agree(const struct shm_link *l, u32 sqpn, u32 dqpn)
 static NOINLINE bool grant_renew(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_grant *g,
 				 const struct path_write *w, u64 generation)
 {
-	struct path_target t = { sqpn, dqpn, w->rkey, w->va, w->length, true, IBV_QPT_RC };
+	struct path_target t = { .sqpn = sqpn,
+				 .dqpn = dqpn,
+				 .rkey = w->rkey,
+				 .va = w->va,
+				 .length = w->length,
+				 .write = true,
+				 .type = IBV_QPT_RC };
 	const struct mem_entry *e;
 	u64 addr, shared;
 

@@ -222,10 +222,24 @@ int link_open(struct shm_link *l, struct node_peer *peer)
 	return 0;
 }
 
+static void link_write_bell(const struct shm_link *l, int fd)
+{
+	u64 one = 1;
+
+	board_count(l->shm->cfg.board, COUNT_BELLS);
+	/* syscall(): write() is a cancellation point, and the caller holds locks. */
+	if (syscall(SYS_write, fd, &one, sizeof(one)) < 0)
+		log_debug("shm", "doorbell of %d: errno %d", (int)l->pid, errno);
+}
+
+void link_ring_anyway(const struct shm_link *l)
+{
+	link_write_bell(l, l->bell_fd[0]);
+}
+
 void link_ring_bell(struct shm_link *l)
 {
 	u32 word;
-	u64 one = 1;
 	int fd;
 
 	/* Pairs with the fence in shm_bell_arm: either this sees the doorbell armed, or the peer's
@@ -235,13 +249,10 @@ void link_ring_bell(struct shm_link *l)
 	if (likely((word & BELL_ARMED) == 0) || word == __atomic_load_n(&l->rung, __ATOMIC_RELAXED))
 		return;
 	__atomic_store_n(&l->rung, word, __ATOMIC_RELAXED);
-	board_count(l->shm->cfg.board, COUNT_BELLS);
 	fd = l->bell_fd[word & BELL_SECOND ? 1 : 0];
 	if (fd < 0) /* the peer's engine receives then, and wakes its waiter by the completion */
 		fd = l->bell_fd[0];
-	/* syscall(): write() is a cancellation point, and the caller holds locks. */
-	if (syscall(SYS_write, fd, &one, sizeof(one)) < 0)
-		log_debug("shm", "doorbell of %d: errno %d", (int)l->pid, errno);
+	link_write_bell(l, fd);
 }
 
 static struct shm_link *link_find_process(struct shm *shm, u64 process) REQUIRES(shm->lock)

@@ -316,13 +316,15 @@ static void shm_wake_blocked(struct shm *shm, struct path_dest *d)
 	shm->path.user_ops->writable(shm->path.user, d);
 }
 
-/* Deferred work, for polls that find nothing: acknowledgements that wait to travel with another
- * packet. */
+/* What a poll does beside receiving: acknowledgements that wait to travel with another packet, a
+ * peer that was to be faster, queue pairs that wait for room. */
 static NOINLINE void shm_chores(struct shm *shm, struct shm_link *l, bool idle)
 	REQUIRES(shm->poll_lock)
 {
 	if (idle && path_owes_acks(&l->dest))
 		shm->path.user_ops->batch_end(shm->path.user, &l->dest, true);
+	if (idle && path_presses(&l->dest))
+		drive_look(l);
 	for (struct shm_link *a = l; a != NULL; a = a->next_alias)
 		if (path_is_awaited(&a->dest))
 			shm_wake_blocked(shm, &a->dest);
@@ -330,9 +332,9 @@ static NOINLINE void shm_chores(struct shm *shm, struct shm_link *l, bool idle)
 
 static inline bool shm_has_chores(const struct shm_link *l, bool idle)
 {
-	if (idle && path_owes_acks(&l->dest))
+	if (idle ? path_has_chores(&l->dest) : path_is_awaited(&l->dest))
 		return true;
-	for (; l != NULL; l = l->next_alias)
+	for (l = l->next_alias; l != NULL; l = l->next_alias)
 		if (path_is_awaited(&l->dest))
 			return true;
 	return false;
@@ -453,13 +455,20 @@ static NOINLINE int shm_poll_links(struct shm *shm, u32 at, u32 left, int budget
 	return n;
 }
 
+/* The caller is about to sleep. */
+static NOINLINE void shm_begin_last(struct shm *shm) ACQUIRE(shm->poll_lock)
+{
+	lock_acquire(&shm->poll_lock);
+	drive_look_all(shm);
+}
+
 /* A pass of a process with more links than are warm. */
 static NOINLINE int shm_poll_many(struct shm *shm, int budget, bool must)
 {
 	int n;
 
 	if (must)
-		lock_acquire(&shm->poll_lock);
+		shm_begin_last(shm);
 	else if (!lock_try(&shm->poll_lock))
 		return 0;
 	n = shm_poll_warm(shm, shm->turn, shm->warm_count, budget);
@@ -479,7 +488,7 @@ static int shm_poll(struct path *p, int budget, bool must)
 	if (unlikely(__atomic_load_n(&shm->has_cold, __ATOMIC_RELAXED)))
 		return shm_poll_many(shm, budget, must);
 	if (must)
-		lock_acquire(&shm->poll_lock);
+		shm_begin_last(shm);
 	else if (!lock_try(&shm->poll_lock))
 		return 0;
 	left = count = shm->warm_count; /* not 0: this process' own is one of them */
@@ -539,6 +548,7 @@ static const struct path_ops shm_ops = {
 	.send_briefs = shm_send_briefs,
 	.flush = shm_flush,
 	.direct = link_direct,
+	.answered = link_answered,
 	.writes = link_writes,
 	.peer_end = link_peer_end,
 	.atomic = link_atomic,

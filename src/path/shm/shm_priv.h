@@ -4,6 +4,7 @@
  *   link.c    a link's life               ring.c   packets through shared memory
  *   direct.c  one-sided operations by the initiator alone, and the target's wait for them
  *   board.c   what a process shows peers  reach.c  maps of a peer's memory file
+ *   drive.c   whether a peer's engine is faster than the kernel
  *   space.c   copies by the kernel        tap.c    records what a link sends during a capture
  */
 #ifndef PATH_SHM_SHM_PRIV_H
@@ -34,6 +35,26 @@ enum link_state {
 
 /* A bit beside LINK_UP, so that sending tests both at once: a capture runs. */
 enum { LINK_WATCHED = 0x40 };
+
+/* What is known of a peer's polling threads, and what was left to its engine (drive.c). Hints. */
+struct shm_drive {
+	u32 seen;    /* board.drives at the last look */
+	u64 look_ns; /* clock: that look */
+	u64 on_ns;   /* clock: the last look that found it moving; 0: the last did not */
+	u32 copies;  /* in a row, one right after another */
+	u64 next_ns; /* clock: the last of them, or of what was left instead */
+	u64 alive_ns; /* clock: the peer's process was not stopped */
+	/* of what was left last: */
+	u64 press_ns;	 /* clock */
+	u32 rung;	 /* shm_link.rung before; else it was rung for it */
+	u32 polls;	 /* of this process' threads that found nothing */
+	u32 pressed;	 /* board.drives since when its polls count */
+	u64 look_for_ns; /* clock: since when the peer's threads are waited for; 0: no look yet */
+	/* the account: */
+	s32 credit; /* in copies */
+	u32 vain;   /* how often it was overdrawn in a row */
+	u32 shy;    /* so many operations are copied first */
+} OWNED_BY(nobody : atomic);
 
 /* One other process, or a slot whose owner is not known yet. */
 struct shm_link {
@@ -80,6 +101,7 @@ struct shm_link {
 	/* the doorbell word that was last answered by a ring; racy by design, a lost update rings
 	 * twice */
 	u32 rung OWNED_BY(nobody: atomic);
+	struct shm_drive drive GUARDS_ITSELF;
 };
 
 struct shm {
@@ -95,6 +117,7 @@ struct shm {
 	struct list_head dead GUARDED_BY(lock);
 	u32 count WRITTEN_UNDER(poll_lock, lock); /* links[] in use */
 	bool watched WRITTEN_UNDER(poll_lock, lock); /* for links to come */
+	bool presses ATOMIC_ONLY;		     /* hint: some link's dest.presses */
 	bool reach_wanted ATOMIC_ONLY; /* some link has a want_slot or want_shown */
 	u32 stuck ATOMIC_ONLY; /* drains that ended at their limit */
 	u32 refusals ATOMIC_ONLY; /* pairs that could not be opened, counted */
@@ -143,7 +166,10 @@ bool link_reaches(struct path_dest *d, const struct path_target *t);
 bool link_pullable(struct path_dest *d);
 int link_pull(struct path_dest *from, u32 sqpn, u32 dqpn, const struct iovec *theirs, int n,
 	      const struct iovec *ours, int m, u64 bytes);
+/* Rings if the peer has armed its doorbell since the last ring. */
 void link_ring_bell(struct shm_link *l);
+/* Wakes the peer's engine, whether it has armed or not. */
+void link_ring_anyway(const struct shm_link *l);
 /* Tells whether the peer's board shows this queue pair. */
 bool link_peer_has_qp(const struct shm_link *l, u32 qpn, u32 type);
 /* Returns the board's entry for a number, whichever queue pair that shows; NULL: the board's owner
@@ -192,6 +218,21 @@ static inline bool link_is_watched(const struct shm_link *l)
 {
 	return (link_word(l) & LINK_WATCHED) != 0;
 }
+
+/* ---- drive.c ---- */
+
+/* Tells whether a one-sided operation on memory that is not mapped here should go as a packet. If
+ * so the caller sends it at once. */
+bool drive_is_faster(struct shm_link *l, const struct path_target *t);
+/* As path_ops.answered. */
+void link_answered(struct path_dest *d, u32 n, u64 ns, bool more);
+/* `n` operations that were left have ended, the last after so long. */
+void drive_answered(struct shm_link *l, u32 n, u64 ns, bool more);
+/* For a link with dest.presses, in a poll that found nothing: the peer's doorbell is rung if its
+ * threads poll no more. */
+void drive_look(struct shm_link *l);
+/* For all links, in the last poll before a sleep. */
+void drive_look_all(struct shm *shm) REQUIRES(shm->poll_lock);
 
 /* ---- tap.c: the capture of a link ---- */
 
