@@ -68,7 +68,8 @@ static inline void client_connect(struct client *c, struct ibv_qp *qp, uint32_t 
 	if (ibv_query_port(c->context, 1, &port))
 		client_fail("ibv_query_port");
 	attr.ah_attr.dlid = port.lid; /* of a port of InfiniBand; elsewhere 0 */
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			       IBV_ACCESS_LOCAL_WRITE;
 	err = conn_up(qp, &attr, IBV_QPS_RTS);
 	if (err) {
 		errno = err;

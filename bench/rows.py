@@ -127,6 +127,12 @@ for _busy, _more, _target in ((0, "", 1.5), (2, ", beside 2 busy", 2.0)):
     for _key, _text in (("send", "SEND"), ("imm", "WRITE with immediate")):
         PEERS.append(Fixed(f"asleep_{_key}" + ("_busy" if _busy else ""), "peers", f"{_text} unsignalled, asleep{_more}", "x",
                            _target, ("asleep", str(_busy)), f"{_key}_rarely"))
+# Memory of malloc, beside the same with ANYVERBS_DIRECT=0: means over sizes and lists, and the cells that people meet.
+for _key, _text, _target in (("write_asleep", "WRITEs, target asleep", 1.1), ("write_polls", "WRITEs, target polls", 1.25),
+                             ("read_asleep", "READs, target asleep", 1.1), ("read_polls", "READs, target polls", 1.25),
+                             ("write_asleep_1024_64", "lists of 64 WRITEs of 1 KiB", 1.1),
+                             ("write_shared_8_1", "WRITE 8 B, 8 clients", None)):
+    PEERS.append(Fixed(f"heap_{_key}", "peers", f"heap: {_text}, in packets'", "x", _target, ("heap",), _key))
 for _size, _text in ((1 << 16, "64 KiB"), (1 << 20, "1 MiB")):
     _iters = (4000 << 20) // _size // 4
     for _tool, _test, _name, _peers in (
@@ -135,10 +141,11 @@ for _size, _text in ((1 << 16, "64 KiB"), (1 << 20, "1 MiB")):
         for _peer, _how, _target in _peers:
             PEERS.append(Row(f"{_name}_{_text.split()[0]}_{_peer}", "peers", f"{_tool} {_text}", BANDWIDTH,
                              Perftest(_tool, _size, 6 * _iters), Ucx(_test, _size, _iters, **_how), _target))
-for _test, _size, _unit in (("tag_lat", 8, LATENCY), ("ucp_put_lat", 8, LATENCY), ("tag_bw", 1 << 20, BANDWIDTH)):
+for _test, _size, _unit, _target in (("tag_lat", 8, LATENCY, None), ("ucp_put_lat", 8, LATENCY, 2.5),
+                                     ("tag_bw", 1 << 20, BANDWIDTH, None)):
     PEERS.append(Row(f"rc_v_{_test}", "peers", f"UCX {_test} {_size} B by rc_v", _unit,
-                     Ucx(_test, _size, 20000 if _size == 8 else 1000, "rc_v,self"),
-                     Ucx(_test, _size, 200000 if _size == 8 else 2000), None))
+                     Ucx(_test, _size, 200000 if _size == 8 else 1000, "rc_v,self"),
+                     Ucx(_test, _size, 200000 if _size == 8 else 2000), _target))
 
 for _name, _size, _text, _unit, _iters in (("lat", 8, "8 B", LATENCY, 100000), ("lat_1m", 1 << 20, "1 MiB", LATENCY, 4000),
                                            ("bw_1m", 1 << 20, "1 MiB", BANDWIDTH, 8000)):
