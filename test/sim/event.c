@@ -116,6 +116,10 @@ void event_check_taken(struct srq *s) NO_THREAD_SAFETY /* one thread */
 		used--;
 	sim_check(used <= s->outstanding, "p%u: %u places are used, by %u shared receive requests",
 		  s->proc->id, used, s->outstanding);
+	/* The queue pairs that are gone have given back what they had taken. */
+	sim_check(event_may_lose(s) || used == waiting,
+		  "p%u: %u places are used, but %u shared receive requests wait", s->proc->id, used,
+		  waiting);
 	sim_check(event_may_lose(s) || s->outstanding <= waiting + s->forgotten,
 		  "p%u: of %u shared receive requests %u wait, %u may be forgotten, "
 		  "the others never complete",

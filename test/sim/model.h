@@ -331,7 +331,7 @@ struct sqp {
 	struct scq *send_cq, *recv_cq;
 	struct srq *srq;
 	struct ibv_qp_cap cap;
-	bool sig_all;
+	bool sig_all, mute; /* mute: hardly any request is signaled */
 	u8 timeout, retry_cnt, rnr_retry, min_rnr, rd_atomic, dest_rd_atomic, mtu;
 	u32 access, qkey, sq_psn;
 	struct ibt_counters counters;

@@ -461,7 +461,7 @@ static void draw_flags(struct draft *d)
 {
 	struct send *s = d->s;
 
-	s->signaled = s->qp->sig_all || rng_percent(RNG, 60);
+	s->signaled = s->qp->sig_all || rng_percent(RNG, s->qp->mute ? 2 : 60);
 	s->fenced = sqp_is_reliable(s->qp) && (s->fenced || rng_percent(RNG, 15));
 	d->wr.send_flags = (s->signaled ? IBV_SEND_SIGNALED : 0) |
 			   (s->fenced ? IBV_SEND_FENCE : 0) |
@@ -717,7 +717,14 @@ void post_sends(struct sqp *q)
 
 bool post_may_bind(struct sqp *q)
 {
-	return ibt_may_send(q->engine) == 0;
+	enum ibv_qp_state state = sqp_state(q);
+	bool full = q->send_count >= q->cap.max_send_wr;
+	int err = ibt_may_send(q->engine);
+
+	sim_check((state != IBV_QPS_RTS && state != IBV_QPS_SQD) || err == (full ? -ENOMEM : 0),
+		  "qp %06x says %d before a bind, with %u of %u outstanding", q->qpn, err,
+		  q->send_count, q->cap.max_send_wr);
+	return err == 0;
 }
 
 void post_bound(struct sqp *q)

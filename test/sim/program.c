@@ -319,10 +319,12 @@ void program_turn(struct proc *p)
 
 void program_poll(struct proc *p)
 {
+	u32 often = world.plan.fills ? 25 : 80;
+
 	if (p->tm != NULL)
 		tagged_poll(p);
 	for (u32 i = 0; i < p->cq_count; i++)
-		if (world.quiet || rng_percent(RNG, 80))
+		if (world.quiet || rng_percent(RNG, often))
 			judge_poll(p, p->cqs[i],
 				   world.quiet || rng_percent(RNG, 50) ? 1 << 20
 								       : (int)rng_range(RNG, 1, 8));

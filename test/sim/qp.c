@@ -62,6 +62,8 @@ static void sqp_draw_caps(struct sqp *q)
 		.max_recv_sge = (u32)rng_range(RNG, 1, MAX_SGES),
 		.max_inline_data = rng_percent(RNG, 50) ? 0 : (u32)rng_skewed(RNG, 1, 512),
 	};
+	if (q->mute)
+		q->cap.max_send_wr = MIN(q->cap.max_send_wr, 8u);
 }
 
 void sqp_draw(struct sqp *q)
@@ -80,6 +82,7 @@ void sqp_draw(struct sqp *q)
 	q->qkey = (u32)rng_range(RNG, 1, 0x7fffffff);
 	q->sq_psn = rng_percent(RNG, 60) ? near_wrap + rng_below(RNG, 60) : (u32)rng_next(RNG);
 	q->sq_psn &= 0xffffff;
+	q->mute = world.plan.fills && rng_percent(RNG, 40);
 }
 
 void sqp_own(struct sqp *q)

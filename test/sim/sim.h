@@ -102,6 +102,7 @@ struct plan {
 	bool hands; /* XRC targets hand messages to SRQs of other processes (xrc.c) */
 	bool migrates; /* RC connections with alternate paths */
 	bool releases; /* memory is released as soon as a READ of it has its data */
+	bool fills; /* lazy polls, small send queues whose requests are hardly ever signaled */
 	u32 lone; /* requesters without a peer queue pair, once it is quiet */
 };
 

@@ -154,6 +154,12 @@ static bool plan_releases(u64 seed)
 	return (rng_mix(seed ^ 0x66726565) & 1) != 0;
 }
 
+/* Likewise. */
+static bool plan_fills(u64 seed)
+{
+	return rng_mix(seed ^ 0x66756c6c) % 5 == 0;
+}
+
 void world_open(u64 seed, u64 salt, bool tracing)
 {
 	memset(&world, 0, sizeof(world));
@@ -185,6 +191,7 @@ void world_begin(u64 seed, bool tagged, bool tracing)
 	plan_hands(&world.plan, seed);
 	world.plan.migrates = !tagged && plan_migrates(seed);
 	world.plan.releases = !tagged && plan_releases(seed);
+	world.plan.fills = !tagged && plan_fills(seed);
 	if (tagged)
 		tagged_draw_plan(&world.plan);
 	air_draw_weather();
