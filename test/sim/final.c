@@ -31,8 +31,9 @@ static bool quiet_is_hopeless(const struct sqp *q)
 		return true;
 	if (!sqp_is_reliable(q))
 		return false;
-	return q->timeout == 0 && (!sqp_state_receives(q->peer->shown_state) ||
-				   (q->peer->proc->dead && path_is_air(q->proc, q->peer->proc)));
+	return q->timeout == 0 &&
+	       (ends_may_be_silent(q) || !sqp_state_receives(q->peer->shown_state) ||
+		(q->peer->proc->dead && path_is_air(q->proc, q->peer->proc)));
 }
 
 /* Its queue pair will not send what is posted. */
@@ -106,6 +107,7 @@ static void quiet_check_overflowed(const struct sqp *q)
 	for (u32 i = 0; i < q->message_count; i++)
 		sim_check(!sqp_is_reliable(q) || !q->messages[i]->sent ||
 				  q->messages[i]->delivered ||
+				  q->messages[i]->fault == FAULT_DUPLICATE ||
 				  q->messages[i]->sent_status != IBV_WC_SUCCESS ||
 				  sqp_state(q) == IBV_QPS_ERR,
 			  "qp %06x never heard of #%llu, but is in state %u", q->qpn,
@@ -182,13 +184,14 @@ static void end_check_message(const struct sqp *q, const struct message *m)
 		return;
 	switch (m->sent_status) {
 	case IBV_WC_SUCCESS:
-		sim_check(!complete || (m->delivered && !end_is_fatal_delivery(m)),
+		sim_check(!complete || m->fault == FAULT_DUPLICATE ||
+				  (m->delivered && !end_is_fatal_delivery(m)),
 			  "qp %06x: #%llu was sent with success, but has not arrived", q->qpn,
 			  (ull)m->tag);
 		break;
 	case IBV_WC_REM_INV_REQ_ERR:
 		sim_check(!complete || m->delivered_status == IBV_WC_LOC_LEN_ERR ||
-				  m->fault == FAULT_SRQ || xrc_is_refused(m->srq),
+				  m->fault == FAULT_SRQ || m->misfit || xrc_is_refused(m->srq),
 			  "qp %06x: #%llu was refused as invalid for no reason", q->qpn,
 			  (ull)m->tag);
 		break;

@@ -73,6 +73,8 @@ static void success_atomic(struct send *s)
 /* A fault that its own completion must show. */
 static bool fault_shows(const struct send *s)
 {
+	if (s->fault == FAULT_DUPLICATE)
+		return false;
 	if (s->fault == FAULT_LKEY || s->fault == FAULT_LPD || s->fault == FAULT_BIND ||
 	    s->opcode == IBV_WR_LOCAL_INV)
 		return s->fault != FAULT_NONE;
@@ -84,6 +86,8 @@ static void send_succeeded(struct send *s)
 	reason_succeeded(s);
 	sim_check(!fault_shows(s), "qp %06x: #%llu succeeds in spite of fault %u", s->qp->qpn,
 		  (ull)s->tag, s->fault);
+	sim_check(!ends_are_unheard(s->qp) || ends_is_local(s),
+		  "qp %06x: #%llu succeeds, but all answers go elsewhere", s->qp->qpn, (ull)s->tag);
 	if (s->message != NULL) {
 		s->message->sent = true;
 		s->message->sent_status = IBV_WC_SUCCESS;
@@ -167,6 +171,9 @@ static void judge_error(const struct send *s, enum ibv_wc_status status)
 		break;
 	case IBV_WC_REM_INV_REQ_ERR:
 		right = sqp_is_reliable(s->qp) && reason_is_invalid(s);
+		break;
+	case IBV_WC_BAD_RESP_ERR:
+		right = sqp_is_reliable(s->qp) && s->misfit && s->opcode == IBV_WR_RDMA_READ;
 		break;
 	case IBV_WC_REM_OP_ERR:
 		right = sqp_is_reliable(s->qp) && s->message != NULL;
@@ -293,8 +300,8 @@ static struct message *message_due(const struct sqp *q, const struct recv *r)
 	for (u32 i = q->next_message; i < q->message_count; i++) {
 		struct message *m = q->messages[i];
 
-		if (!m->delivered && (m->fault != FAULT_NONE || m->srq == NULL ||
-				      m->srq->proc == recv_proc(q, r)))
+		if (!m->delivered && m->fault != FAULT_DUPLICATE &&
+		    (m->fault != FAULT_NONE || m->srq == NULL || m->srq->proc == recv_proc(q, r)))
 			return m;
 	}
 	return NULL;

@@ -219,6 +219,20 @@ static bool link_pullable(struct path_dest *to)
 	return world.plan.direct && d->peer != NULL && !d->told_dead && !d->asking;
 }
 
+/* As a path over shared memory shows it. */
+static bool link_peer_end(struct path_dest *to, u32 sqpn, u32 dqpn, struct path_end *out)
+{
+	struct sim_dest *d = dest_of(to);
+	const struct sqp *q = NULL;
+
+	if (world.plan.ends && d->peer != NULL && !d->told_dead)
+		q = sqp_find(d->peer, dqpn);
+	if (q == NULL || !sqp_state_receives(q->shown_state) || q->shown_peer != sqpn)
+		return false;
+	*out = (struct path_end){ .psn = q->rq_psn, .mtu = q->mtu };
+	return true;
+}
+
 static void link_copy(const struct iovec *theirs, int n, const struct iovec *ours)
 {
 	size_t done = 0;
@@ -379,6 +393,15 @@ static int link_poll(struct path *p, int budget, bool must)
 	return n;
 }
 
+void path_drain(struct proc *p)
+{
+	for (u32 i = 0; i < world.plan.procs; i++)
+		list_for_each(f, &link_from(world.procs[i], p)->flights, struct flight, node)
+			f->arrives = MIN(f->arrives, world.now);
+	while (link_poll(path_of(p), 256, true) > 0)
+		continue;
+}
+
 u64 path_next_arrival(const struct proc *p)
 {
 	u64 next = air_next_arrival(p);
@@ -454,6 +477,11 @@ static struct path_dest *link_dest_nowhere(struct path *p)
 	return &d->d;
 }
 
+struct path_dest *path_nowhere(struct proc *p, struct proc *peer)
+{
+	return path_is_air(p, peer) ? air_dest(p, NULL, 0) : link_dest_nowhere(path_of(p));
+}
+
 static void link_dest_hold(struct path_dest *d)
 {
 	dest_of(d)->refs++;
@@ -498,6 +526,7 @@ static const struct path_ops link_ops = {
 	.send_briefs = link_send_briefs,
 	.flush = link_flush,
 	.direct = link_direct,
+	.peer_end = link_peer_end,
 	.pullable = link_pullable,
 	.pull = link_pull,
 	.poll = link_poll,

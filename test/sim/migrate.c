@@ -12,7 +12,7 @@ enum { MIG_CUT_NS = 2000000000 };
 bool mig_may(const struct sqp *q)
 {
 	return world.plan.migrates && q->type == IBV_QPT_RC && !q->lone && q->tm == NULL &&
-	       path_is_air(q->proc, q->peer->proc);
+	       path_is_air(q->proc, q->peer->proc) && !ends_are_apart(q);
 }
 
 static void mig_modify(struct sqp *q, struct ibv_qp_attr *a, int mask)

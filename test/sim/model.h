@@ -3,6 +3,7 @@
  *   arena.c    memory: what each byte is, or may be
  *   cell.c     memory that a peer writes, reads and counts in
  *   qp.c       queue pairs: created, connected, modified, destroyed
+ *   ends.c     connections whose ends do not agree
  *   reopen.c   connections that are reset and made anew with the same queue pairs
  *   place.c    atomic writes and flushes
  *   migrate.c  connections that move to their alternate paths
@@ -240,20 +241,23 @@ enum {
 
 enum fault {
 	FAULT_NONE,
-	FAULT_LKEY,  /* an unknown local key */
-	FAULT_LPD,   /* a local key of another protection domain */
-	FAULT_RKEY,  /* an unknown remote key */
+	FAULT_LKEY, /* an unknown local key */
+	FAULT_LPD,  /* a local key of another protection domain */
+	FAULT_RKEY, /* an unknown remote key */
 	FAULT_RPD,
-	FAULT_RQP, /* a window of another queue pair */
-	FAULT_BEYOND, /* one byte too many at the end */
-	FAULT_BEFORE, /* one byte too early */
-	FAULT_ACCESS, /* a key without that right */
-	FAULT_ALIGN,  /* atomics */
-	FAULT_QKEY,   /* datagrams */
+	FAULT_RQP,	 /* a window of another queue pair */
+	FAULT_BEYOND,	 /* one byte too many at the end */
+	FAULT_BEFORE,	 /* one byte too early */
+	FAULT_ACCESS,	 /* a key without that right */
+	FAULT_ALIGN,	 /* atomics */
+	FAULT_QKEY,	 /* datagrams */
 	FAULT_WITHDRAWN, /* the cell's key has been withdrawn since */
 	FAULT_VICTIM,	 /* a key that cannot be invalidated */
 	FAULT_SRQ,	 /* XRC: a number that no SRQ of the target's domain has */
 	FAULT_BIND,	 /* a window or region that cannot be bound */
+	FAULT_MTU,	 /* too long for the other end's path MTU */
+	FAULT_SILENT,	 /* the peer never takes it, nor says so */
+	FAULT_DUPLICATE, /* the peer takes it for what it has had: acknowledged, not executed */
 };
 
 /* A message that takes a receive request at the other end. */
@@ -264,6 +268,7 @@ struct message {
 	bool solicited;
 	u32 imm;
 	u8 fault;
+	bool misfit;
 	bool rnr_possible; /* no receive request was there for it when it was posted */
 	bool delivered, sent; /* the receiver, the sender has a completion */
 	u8 sent_status, delivered_status;
@@ -280,6 +285,8 @@ struct send {
 	struct sqp *qp;
 	u8 opcode, fault;
 	bool signaled, fenced;
+	bool misfit; /* longer than a packet of one end, and their path MTUs differ */
+	u8 psns;     /* ends.c: that it counts */
 	u32 length, slices;
 	struct slice slice[MAX_SGES];
 	struct cell *cell;
@@ -322,6 +329,9 @@ enum {
 	WHY_PEER = 8,	 /* the peer asked for what it may not have */
 };
 
+/* A destination that nobody has. */
+enum astray { ASTRAY_NONE, ASTRAY_DEST /* no process */, ASTRAY_QPN };
+
 struct sqp {
 	struct proc *proc;
 	struct ibt_qp *engine; /* NULL: destroyed, or another connection's now */
@@ -333,7 +343,13 @@ struct sqp {
 	struct ibv_qp_cap cap;
 	bool sig_all, mute; /* mute: hardly any request is signaled */
 	u8 timeout, retry_cnt, rnr_retry, min_rnr, rd_atomic, dest_rd_atomic, mtu;
-	u32 access, qkey, sq_psn;
+	u32 access, qkey, sq_psn, rq_psn;
+	/* ends.c */
+	s32 shift;	      /* between the first PSN that it expects and its peer's first one */
+	u8 astray;	      /* enum astray */
+	bool shut;	      /* posts no more: from here on both ends count different PSNs */
+	u32 psns, drawn_psns; /* of requests that the peer takes for duplicates */
+	u32 skipped;	      /* messages to it that it takes for duplicates */
 	struct ibt_counters counters;
 	/* what publish() has shown */
 	u8 shown_state;
@@ -350,6 +366,7 @@ struct sqp {
 	bool going;	  /* is being destroyed: the adapter does not know it any more */
 	bool ending;	  /* the program will destroy it */
 	bool reset;	  /* ready to be connected anew */
+	bool again;	  /* its queue pair has been another connection's */
 	bool lone;	  /* lone.c: one end of a connection that never has another */
 	bool drain_asked; /* SQD: an event is wanted when what has begun is done */
 	bool drained;	  /* it has come */
@@ -449,6 +466,28 @@ enum ibv_qp_state sqp_state(const struct sqp *q);
 /* Has the queue pair been ready to receive without a break since then? */
 bool sqp_received_since(const struct sqp *q, u64 since);
 void sqp_publish(void *arg, struct ibt_qp *engine);
+
+/* ---- ends.c ---- */
+
+/* Draws in what the ends of a new connection differ. */
+void ends_draw(struct sqp *x, struct sqp *y);
+/* The number that the queue pair is given as its peer's. */
+u32 ends_peer_qpn(const struct sqp *q);
+/* Does one of the ends send to a destination that nobody has? */
+bool ends_are_apart(const struct sqp *q);
+/* Does the request touch nothing of the peer's, or fail here? */
+bool ends_is_local(const struct send *s);
+/* Are requests carried out whose answers go elsewhere? */
+bool ends_are_unheard(const struct sqp *q);
+/* May requests stay without an answer, though the peer is there? */
+bool ends_may_be_silent(const struct sqp *q);
+/* The longest request that may be drawn now. */
+u32 ends_limit(const struct sqp *q);
+/* Says what becomes of a request that has been drawn. */
+void ends_judge(struct send *s);
+/* Now and then gives a datagram to `to` a destination that nobody has. */
+void ends_draw_stray(struct send *s, const struct sqp *to, struct ibv_send_wr *wr,
+		     struct path_av *av);
 
 /* ---- reopen.c ---- */
 

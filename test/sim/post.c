@@ -91,7 +91,7 @@ static u32 draw_message_length(struct sqp *q, struct sqp *to, u32 opcode)
 		limit = SHARED_BYTES;
 	else if (q->type == IBV_QPT_UC)
 		limit = UC_BYTES;
-	else if ((r = recv_at(to, to->message_count + q->drawn)) != NULL)
+	else if ((r = recv_at(to, to->message_count - to->skipped + q->drawn)) != NULL)
 		limit = r->length;
 	if (rng_permille(RNG, world.plan.fault_permille / 4))
 		limit += 100;
@@ -492,6 +492,7 @@ static void draw_ud(struct draft *d)
 	path_gid(d->to->proc->node, d->ah.av.dgid);
 	d->wr.wr.ud.remote_qpn = d->to->qpn;
 	d->wr.wr.ud.remote_qkey = d->to->qkey;
+	ends_draw_stray(d->s, d->to, &d->wr, &d->ah.av);
 }
 
 static bool draw_operands(struct draft *d, bool amiss)
@@ -515,10 +516,22 @@ static bool draw_operands(struct draft *d, bool amiss)
 	return true;
 }
 
+/* What is not executed makes no key invalid. */
+static void draw_ends(struct send *s)
+{
+	ends_judge(s);
+	if (s->fault != FAULT_SILENT && s->fault != FAULT_DUPLICATE)
+		return;
+	draw_spare(s);
+	s->victim = NULL;
+}
+
 static bool draw_send(struct sqp *q, struct draft *d)
 {
 	bool amiss = rng_permille(RNG, world.plan.fault_permille);
 	struct send *s = calloc(1, sizeof(*s));
+	bool drawn;
+	u32 limit;
 
 	if (s == NULL)
 		abort();
@@ -529,8 +542,10 @@ static bool draw_send(struct sqp *q, struct draft *d)
 	s->qp = q;
 	s->opcode = (u8)draw_opcode(q);
 	d->wr.opcode = s->opcode;
-	if (!draw_operands(d, amiss) ||
-	    !draw_slices(q->proc, s->length, q->cap.max_send_sge, s->slice, &s->slices)) {
+	drawn = draw_operands(d, amiss);
+	limit = ends_limit(q);
+	s->length = MIN(s->length, limit);
+	if (!drawn || !draw_slices(q->proc, s->length, q->cap.max_send_sge, s->slice, &s->slices)) {
 		draw_spare(s);
 		free(s);
 		return false;
@@ -545,6 +560,7 @@ static bool draw_send(struct sqp *q, struct draft *d)
 	if (amiss && s->fault == FAULT_NONE)
 		draw_fault(d);
 	draw_flags(d);
+	draw_ends(s);
 	d->wr.sg_list = d->sge;
 	d->wr.num_sge = (int)s->slices;
 	return true;
@@ -573,6 +589,7 @@ static struct message *message_add(struct sqp *to, const struct send *s)
 			       .imm = s->imm,
 			       .solicited = s->solicited,
 			       .fault = s->fault,
+			       .misfit = s->misfit,
 			       .src_qpn = s->qp->qpn,
 			       .cell = s->cell,
 			       .victim = s->victim,
@@ -580,6 +597,7 @@ static struct message *message_add(struct sqp *to, const struct send *s)
 			       .rnr_possible = to->srq != NULL || s->srq != NULL ||
 					       to->recv_posted <= to->message_count };
 	to->messages[to->message_count++] = m;
+	to->skipped += s->fault == FAULT_DUPLICATE;
 	return m;
 }
 
@@ -647,6 +665,8 @@ static void commit(struct draft *d)
 	commit_operands(d);
 	if (d->wr.send_flags & IBV_SEND_INLINE)
 		slices_write(q->proc, s->slice, s->slices, next_tag++);
+	q->psns += s->psns;
+	q->shut |= s->misfit && s->opcode == IBV_WR_RDMA_READ;
 	list_push_back(&q->sends, &s->node);
 	q->send_count++;
 }
@@ -705,10 +725,10 @@ void post_sends(struct sqp *q)
 	enum ibv_qp_state state = sqp_state(q);
 
 	if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR ||
-	    q->type == IBV_QPT_XRC_RECV)
+	    q->type == IBV_QPT_XRC_RECV || q->shut)
 		return;
-	q->drawn = 0;
-	while (drawn < n && draw_send(q, &d[drawn]))
+	q->drawn = q->drawn_psns = 0;
+	while (drawn < n && (drawn == 0 || !d[drawn - 1].s->misfit) && draw_send(q, &d[drawn]))
 		q->drawn += draw_is_message(d[drawn++].s->opcode);
 	world.requests_left -= MIN(drawn, world.requests_left);
 	if (drawn != 0)
@@ -769,7 +789,11 @@ void post_closing(struct sqp *q)
 {
 	struct draft d;
 
+	if (q->shut)
+		return;
+	q->drawn_psns = 0;
 	draft_open(&d, q, IBV_WR_RDMA_WRITE);
+	ends_judge(d.s);
 	post_list(q, &d, 1);
 }
 
@@ -781,7 +805,7 @@ void post_sound(struct sqp *q)
 
 	world.plan.fault_permille = world.plan.invalidate_permille = 0;
 	world.plan.large_permille = 1000;
-	q->drawn = 0;
+	q->drawn = q->drawn_psns = 0;
 	drawn = draw_send(q, &d);
 	world.plan = plan;
 	if (!drawn) {
@@ -819,8 +843,8 @@ static u32 draw_recv_length(struct sqp *q, u64 index)
 		return rng_permille(RNG, world.plan.fault_permille / 8) ? 100 : SHARED_BYTES;
 	if (q->type == IBV_QPT_UC)
 		return UC_BYTES;
-	if (index < q->message_count)
-		least = q->messages[index]->length;
+	if (index + q->skipped < q->message_count)
+		least = q->messages[index + q->skipped]->length;
 	if (rng_permille(RNG, world.plan.fault_permille / 8))
 		least = 0;
 	if (rng_permille(RNG, world.plan.large_permille))

@@ -199,8 +199,8 @@ static int sqp_attr_rtr(struct sqp *q, struct ibv_qp_attr *a, struct path_av *av
 	if (q->type == IBV_QPT_UD)
 		return IBV_QP_STATE;
 	a->path_mtu = (enum ibv_mtu)q->mtu;
-	a->dest_qp_num = q->peer->qpn;
-	a->rq_psn = q->peer->sq_psn;
+	a->dest_qp_num = ends_peer_qpn(q);
+	a->rq_psn = q->rq_psn = (q->peer->sq_psn + (u32)q->shift) & 0xffffff;
 	a->max_dest_rd_atomic = q->dest_rd_atomic;
 	a->min_rnr_timer = q->min_rnr;
 	path_gid(q->proc->node, av->sgid);
@@ -249,7 +249,8 @@ void sqp_modify(struct sqp *q, enum ibv_qp_state to)
 	else if (to == IBV_QPS_ERR)
 		q->why |= WHY_PROGRAM;
 	if (mask & IBV_QP_AV) {
-		dest = path_dest_of(q->proc, q->peer->proc);
+		dest = q->astray == ASTRAY_DEST ? path_nowhere(q->proc, q->peer->proc)
+						: path_dest_of(q->proc, q->peer->proc);
 		dest->path->ops->resolve(dest);
 	}
 	if (to == IBV_QPS_RESET) {
@@ -284,6 +285,8 @@ static void sqp_step(void *arg, u64 to)
 			     : to == IBV_QPS_RTR ? IBV_QPS_INIT
 						 : IBV_QPS_RTR))
 		return;
+	if (to == IBV_QPS_RTR && q->again && world.plan.ends)
+		path_drain(q->proc); /* as the driver does */
 	sqp_modify(q, (enum ibv_qp_state)to);
 	if (to != IBV_QPS_RTS && (to != IBV_QPS_RTR || q->type != IBV_QPT_XRC_RECV))
 		world_at(world.now + rng_skewed(RNG, 1000, NS_PER_MS), sqp_step, q, to + 1);
@@ -309,6 +312,7 @@ void pair_join(struct sqp *x, struct sqp *y)
 	y->mtu = x->mtu;
 	x->rd_atomic = MIN(x->rd_atomic, y->dest_rd_atomic);
 	y->rd_atomic = MIN(y->rd_atomic, x->dest_rd_atomic);
+	ends_draw(x, y);
 	if (x->type != IBV_QPT_XRC_SEND)
 		pair_create_cells(x);
 	pair_create_cells(y);

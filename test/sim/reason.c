@@ -29,6 +29,8 @@ static bool reason_key_is_gone(const struct send *s)
 
 bool reason_is_access(const struct send *s)
 {
+	if (s->fault == FAULT_SILENT || s->fault == FAULT_DUPLICATE)
+		return false;
 	return (s->fault >= FAULT_RKEY && s->fault <= FAULT_ACCESS) ||
 	       s->fault == FAULT_WITHDRAWN ||
 	       (s->fault == FAULT_VICTIM && s->opcode == IBV_WR_SEND_WITH_INV) ||
@@ -37,8 +39,10 @@ bool reason_is_access(const struct send *s)
 
 bool reason_is_invalid(const struct send *s)
 {
+	if (s->fault == FAULT_SILENT || s->fault == FAULT_DUPLICATE)
+		return false;
 	return s->fault == FAULT_ALIGN || s->fault == FAULT_SRQ || s->message != NULL ||
-	       xrc_is_refused(s->srq);
+	       (s->misfit && s->opcode != IBV_WR_RDMA_READ) || xrc_is_refused(s->srq);
 }
 
 /* The requests of the peer for which the queue pair may have failed. A message that its receive
@@ -131,6 +135,8 @@ bool reason_is_silence(const struct send *s)
 	const struct node *a = q->proc->node, *b = peer->proc->node;
 	u64 since = s->posted_ns - MIN(s->posted_ns, 5 * NS_PER_MS);
 
+	if (s->fault == FAULT_SILENT || s->fault == FAULT_DUPLICATE || ends_are_unheard(s->qp))
+		return true;
 	if (path_is_air(q->proc, peer->proc) &&
 	    (reason_was_stopped(s) || q->lost_ns >= s->posted_ns))
 		return true;

@@ -26,6 +26,7 @@ static struct sqp *reopen_new(struct sqp *old)
 	q->recv_cq = old->recv_cq;
 	q->sq_psn = (old->sq_psn + REOPEN_APART + rng_below(RNG, (1 << 24) - 2 * REOPEN_APART)) &
 		    0xffffff;
+	q->again = true;
 	old->next = q;
 	return q;
 }

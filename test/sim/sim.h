@@ -58,6 +58,7 @@ enum trace_kind {
 	TR_GROUP,
 	TR_QUIET,
 	TR_END,
+	TR_ENDS,
 };
 
 /* Mixes the event into the hash of the run, and prints it if asked to. p may be NULL. */
@@ -102,7 +103,8 @@ struct plan {
 	bool hands; /* XRC targets hand messages to SRQs of other processes (xrc.c) */
 	bool migrates; /* RC connections with alternate paths */
 	bool releases; /* memory is released as soon as a READ of it has its data */
-	bool fills; /* lazy polls, small send queues whose requests are hardly ever signaled */
+	bool fills;    /* lazy polls, small send queues whose requests are hardly ever signaled */
+	bool ends;     /* connections whose ends do not agree (ends.c) */
 	u32 lone; /* requesters without a peer queue pair, once it is quiet */
 };
 
@@ -215,6 +217,10 @@ struct path *path_of(struct proc *p);
 bool path_is_air(const struct proc *a, const struct proc *b);
 /* The destination that stands for a queue pair of `peer`, with a reference. */
 struct path_dest *path_dest_of(struct proc *p, struct proc *peer);
+/* The same for one that does not exist, on the path that leads to `peer`. */
+struct path_dest *path_nowhere(struct proc *p, struct proc *peer);
+/* Receives at once what is under way to the process on reliable paths. */
+void path_drain(struct proc *p);
 /* When the next packet for the process arrives; SIM_NEVER: none is under way. */
 u64 path_next_arrival(const struct proc *p);
 /* Does anybody owe an acknowledgement that an idle moment would send? */

@@ -154,6 +154,13 @@ static void trace_verb(enum trace_kind kind, u64 a, u64 b, u64 c, u64 d)
 	case TR_GROUP:
 		printf("qp %06llx %s group %llu", (ull)a, b ? "joins" : "leaves", (ull)c);
 		break;
+	case TR_ENDS:
+		printf("ends of qp %06llx: path MTUs %llu and %llu, PSNs off by %d and %d%s",
+		       (ull)a, (ull)(b >> 8), (ull)(b & 0xff), (int)(c >> 32), (int)(u32)c,
+		       d == ASTRAY_DEST	 ? ", its destination is nobody's"
+		       : d == ASTRAY_QPN ? ", its peer's number is nobody's"
+					 : "");
+		break;
 	default:
 		printf("event of kind %d", kind);
 		break;

@@ -160,6 +160,12 @@ static bool plan_fills(u64 seed)
 	return rng_mix(seed ^ 0x66756c6c) % 5 == 0;
 }
 
+/* Likewise. */
+static bool plan_ends(u64 seed)
+{
+	return rng_mix(seed ^ 0x646966666572) % 4 == 0;
+}
+
 void world_open(u64 seed, u64 salt, bool tracing)
 {
 	memset(&world, 0, sizeof(world));
@@ -192,6 +198,7 @@ void world_begin(u64 seed, bool tagged, bool tracing)
 	world.plan.migrates = !tagged && plan_migrates(seed);
 	world.plan.releases = !tagged && plan_releases(seed);
 	world.plan.fills = !tagged && plan_fills(seed);
+	world.plan.ends = !tagged && plan_ends(seed);
 	if (tagged)
 		tagged_draw_plan(&world.plan);
 	air_draw_weather();
