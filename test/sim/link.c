@@ -38,7 +38,11 @@ struct sim_path {
 	u32 turn;
 };
 
-enum { LINK_MTU = 16 << 10, LINK_RUN = 16 /* what a receiver takes together */ };
+enum {
+	LINK_MTU = 16 << 10,
+	LINK_RUN = 16,		  /* what a receiver takes together */
+	LINK_LEFT_MOST = 1 << 16, /* a send queue */
+};
 
 static struct sim_dest *dest_of(struct path_dest *d)
 {
@@ -186,6 +190,20 @@ static u8 *link_find(struct proc *peer, const struct sqp *q, const struct path_t
 	return piece == t->length ? at : NULL;
 }
 
+/* Not from the seed's sequence. */
+static bool link_leaves(const struct sim_dest *d)
+{
+	return rng_mix(world.now ^ world.seed << 20 ^ (u64)d->owner->id << 56 ^ 0x6c656674) % 100 <
+	       world.plan.left_percent;
+}
+
+static void link_answered(struct path_dest *to, u32 n, u64 ns, bool more)
+{
+	sim_check(world.plan.left_percent != 0, "a request has ended that was not left");
+	sim_check(n <= LINK_LEFT_MOST && ns <= world.now, "%u that were left took %llu ns", n,
+		  (unsigned long long)ns);
+}
+
 static int link_direct(struct path_dest *to, const struct path_target *t, const struct iovec *iov,
 		       int n)
 {
@@ -204,6 +222,8 @@ static int link_direct(struct path_dest *to, const struct path_target *t, const 
 		  "qp %06x grants access through a port that is down", t->dqpn);
 	if (at == NULL)
 		return -EACCES;
+	if (link_leaves(d))
+		return -EBUSY;
 	for (int i = 0; i < n; at += iov[i++].iov_len)
 		if (!t->write)
 			memmove(iov[i].iov_base, at, iov[i].iov_len);
@@ -526,6 +546,7 @@ static const struct path_ops link_ops = {
 	.send_briefs = link_send_briefs,
 	.flush = link_flush,
 	.direct = link_direct,
+	.answered = link_answered,
 	.peer_end = link_peer_end,
 	.pullable = link_pullable,
 	.pull = link_pull,

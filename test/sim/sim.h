@@ -93,6 +93,7 @@ struct plan {
 	u32 delay_ns, jitter_ns;
 	u32 large_permille;	/* messages of up to 100 KiB */
 	bool direct;		/* peers may reach each other's memory */
+	u32 left_percent;	/* of such operations are left to the peer */
 	bool kills;
 	bool air;	/* nodes are connected by what loses packets, else by shared memory, too */
 	bool air_only;	/* also within a node */

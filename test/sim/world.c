@@ -118,6 +118,14 @@ static u32 plan_lone(u64 seed)
 }
 
 /* Likewise. */
+static u32 plan_left(u64 seed)
+{
+	u64 lot = rng_mix(seed ^ 0x6c656674);
+
+	return lot % 4 != 1 ? 0 : 10 + (u32)(lot >> 32) % 91;
+}
+
+/* Likewise. */
 static bool plan_wide(u64 seed)
 {
 	return (rng_mix(seed ^ 0x6d6f7265) & 1) != 0;
@@ -199,6 +207,7 @@ void world_begin(u64 seed, bool tagged, bool tracing)
 	world.plan.releases = !tagged && plan_releases(seed);
 	world.plan.fills = !tagged && plan_fills(seed);
 	world.plan.ends = !tagged && plan_ends(seed);
+	world.plan.left_percent = plan_left(seed);
 	if (tagged)
 		tagged_draw_plan(&world.plan);
 	air_draw_weather();
