@@ -106,13 +106,16 @@ static bool drive_is_stopped(struct shm_link *l, u64 now)
 	return false;
 }
 
+/* Counts the copies until now, one right after another. */
+static u32 drive_row(const struct shm_drive *d, u64 now)
+{
+	return now - HINT(d->next_ns) < DRIVE_NEXT_US * NS_PER_US ? HINT(d->copies) : 0;
+}
+
 /* Tells whether copies come one right after another, or would. */
 static bool drive_is_stream(struct shm_link *l, const struct path_target *t, u64 now)
 {
-	const struct shm_drive *d = &l->drive;
-	u32 copies = now - HINT(d->next_ns) < DRIVE_NEXT_US * NS_PER_US ? HINT(d->copies) : 0;
-
-	return copies + t->behind >= DRIVE_STREAM && !drive_is_stopped(l, now);
+	return drive_row(&l->drive, now) + t->behind >= DRIVE_STREAM && !drive_is_stopped(l, now);
 }
 
 static bool drive_is_shy(struct shm_drive *d)
@@ -127,9 +130,7 @@ static bool drive_is_shy(struct shm_drive *d)
 
 static void drive_note_copy(struct shm_drive *d, u64 now)
 {
-	u32 copies = now - HINT(d->next_ns) < DRIVE_NEXT_US * NS_PER_US ? HINT(d->copies) : 0;
-
-	SET_HINT(d->copies, MIN(copies + 1, (u32)DRIVE_STREAM));
+	SET_HINT(d->copies, MIN(drive_row(d, now) + 1, (u32)DRIVE_STREAM));
 	SET_HINT(d->next_ns, now);
 }
 
@@ -191,9 +192,7 @@ void drive_answered(struct shm_link *l, u32 n, u64 ns, bool more)
 
 void link_answered(struct path_dest *d, u32 n, u64 ns, bool more)
 {
-	struct shm_link *l = link_of(d);
-
-	drive_answered(link_state(l) == LINK_ALIAS ? l->real : l, n, ns, more);
+	drive_answered(link_real(d), n, ns, more);
 }
 
 /* The peer has not been heard of. Rings once, if the packet has not. */

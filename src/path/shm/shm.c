@@ -25,13 +25,6 @@ static void shm_dest_hold(struct path_dest *d)
 	lock_release(&l->shm->lock);
 }
 
-static struct shm_link *shm_link_for(struct path_dest *d)
-{
-	struct shm_link *l = link_of(d);
-
-	return unlikely(link_state(l) == LINK_ALIAS) ? l->real : l;
-}
-
 static void shm_dest_put(struct path_dest *d)
 {
 	struct shm_link *l = link_of(d);
@@ -39,7 +32,7 @@ static void shm_dest_put(struct path_dest *d)
 	bool over;
 
 	lock_acquire(&shm->lock);
-	over = --l->refs == 0 && link_state(shm_link_for(d)) == LINK_DEAD;
+	over = --l->refs == 0 && link_state(link_real(d)) == LINK_DEAD;
 	lock_release(&shm->lock);
 	if (over) /* no other event would wake the thread that buries it and frees its maps */
 		shm->cfg.kick(shm->cfg.kick_arg);
@@ -112,14 +105,14 @@ static int shm_resolve_one(struct shm_link *l)
 static int shm_dest_resolve(struct path_dest *d)
 {
 	struct shm_link *l = link_of(d);
-	const struct shm_link *end = shm_link_for(d);
+	const struct shm_link *end = link_real(d);
 	int err;
 
 	if (link_state(end) == LINK_DEAD) /* it waits to be buried */
 		return end->refusal;
 	err = link_state(l) == LINK_UP || link_state(l) == LINK_ALIAS ? 0 : shm_resolve_one(l);
 	if (err == 0)
-		reach_want_shown(shm_link_for(d));
+		reach_want_shown(link_real(d));
 	return err;
 }
 
@@ -186,7 +179,7 @@ static int shm_send_slow(struct shm_link *l, const struct pkt *p, const struct i
 
 static int shm_send(struct path_dest *d, const struct pkt *p, const struct iovec *iov, int iovcnt)
 {
-	struct shm_link *l = shm_link_for(d);
+	struct shm_link *l = link_real(d);
 
 	if (unlikely(!link_is_plain(l)))
 		return shm_send_slow(l, p, iov, iovcnt);
@@ -202,7 +195,7 @@ static NOINLINE u32 shm_send_list(struct shm_link *l, const struct pkt_brief *b,
 static u32 shm_send_briefs(struct path_dest *d, const struct pkt_brief *b,
 			   const void *const *payload, u32 n)
 {
-	struct shm_link *l = shm_link_for(d);
+	struct shm_link *l = link_real(d);
 
 	if (unlikely(!link_is_plain(l)))
 		return 0;
@@ -211,7 +204,7 @@ static u32 shm_send_briefs(struct path_dest *d, const struct pkt_brief *b,
 
 static void shm_flush(struct path_dest *d)
 {
-	struct shm_link *l = shm_link_for(d);
+	struct shm_link *l = link_real(d);
 
 	if (likely(link_state(l) == LINK_UP))
 		link_ring_bell(l);
@@ -308,7 +301,7 @@ static ALWAYS_INLINE int shm_receive(struct shm *shm, struct shm_link *l, int bu
 
 static void shm_wake_blocked(struct shm *shm, struct path_dest *d)
 {
-	struct shm_link *l = shm_link_for(d);
+	struct shm_link *l = link_real(d);
 	enum link_state state = link_state(l);
 
 	if (state == LINK_ASKING || (state == LINK_UP && !ring_has_room(&l->tx)))

@@ -208,6 +208,14 @@ static inline enum link_state link_state(const struct shm_link *l)
 	return (enum link_state)(link_word(l) & ~(u32)LINK_WATCHED);
 }
 
+/* The link of a destination, behind an alias. */
+static inline struct shm_link *link_real(struct path_dest *d)
+{
+	struct shm_link *l = link_of(d);
+
+	return unlikely(link_state(l) == LINK_ALIAS) ? l->real : l;
+}
+
 /* Tells whether it is open and no capture runs. */
 static inline bool link_is_plain(const struct shm_link *l)
 {
