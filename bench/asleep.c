@@ -8,8 +8,6 @@
 #include "client.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -45,12 +43,6 @@ struct talk {
 	int fd, sent;
 };
 
-static void need(int fine, const char *what)
-{
-	if (!fine)
-		client_fail(what);
-}
-
 static double now_us(void)
 {
 	struct timespec t;
@@ -64,7 +56,7 @@ static void talk_recv(struct talk *t)
 	struct ibv_sge to = { (uintptr_t)t->mr->addr + 2048, BYTES, t->mr->lkey };
 	struct ibv_recv_wr wr = { .sg_list = &to, .num_sge = 1 }, *bad;
 
-	need(ibv_post_recv(t->qp, &wr, &bad) == 0, "ibv_post_recv");
+	client_need(ibv_post_recv(t->qp, &wr, &bad) == 0, "ibv_post_recv");
 }
 
 static void talk_send(struct talk *t, const struct kind *k)
@@ -77,7 +69,7 @@ static void talk_send(struct talk *t, const struct kind *k)
 
 	if (++t->sent % k->every == 0)
 		wr.send_flags = IBV_SEND_SIGNALED;
-	need(ibv_post_send(t->qp, &wr, &bad) == 0, "ibv_post_send");
+	client_need(ibv_post_send(t->qp, &wr, &bad) == 0, "ibv_post_send");
 }
 
 /* Both processes are here at the same time. */
@@ -85,7 +77,7 @@ static void talk_meet(struct talk *t)
 {
 	char c = 0;
 
-	need(write(t->fd, &c, 1) == 1 && read(t->fd, &c, 1) == 1, "the other process");
+	client_need(write(t->fd, &c, 1) == 1 && read(t->fd, &c, 1) == 1, "the other process");
 }
 
 static void talk_open(struct talk *t, int fd)
@@ -97,17 +89,17 @@ static void talk_open(struct talk *t, int fd)
 	t->fd = fd;
 	client_open(&t->c, DEPTH);
 	t->channel = ibv_create_comp_channel(t->c.context);
-	need(t->channel != NULL, "ibv_create_comp_channel");
+	client_need(t->channel != NULL, "ibv_create_comp_channel");
 	init.send_cq = init.recv_cq = t->cq =
 		ibv_create_cq(t->c.context, 4 * DEPTH, NULL, t->channel, 0);
-	need(t->cq != NULL, "ibv_create_cq");
+	client_need(t->cq != NULL, "ibv_create_cq");
 	t->qp = ibv_create_qp(t->c.pd, &init);
 	t->mr = ibv_reg_mr(t->c.pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	need(t->qp != NULL && t->mr != NULL, "ibv_create_qp or ibv_reg_mr");
+	client_need(t->qp != NULL && t->mr != NULL, "ibv_create_qp or ibv_reg_mr");
 	own = (struct place){ t->qp->qp_num, t->mr->rkey, (uintptr_t)memory + 2048 };
-	need(write(fd, &own, sizeof(own)) == sizeof(own) &&
-		     read(fd, &t->peer, sizeof(t->peer)) == sizeof(t->peer),
-	     "the other process");
+	client_need(write(fd, &own, sizeof(own)) == sizeof(own) &&
+			    read(fd, &t->peer, sizeof(t->peer)) == sizeof(t->peer),
+		    "the other process");
 	client_connect(&t->c, t->qp, t->peer.qpn);
 	for (int i = 0; i < RECVS; i++)
 		talk_recv(t);
@@ -121,7 +113,7 @@ static int talk_take(struct talk *t)
 	int messages = 0;
 
 	while (ibv_poll_cq(t->cq, 1, &wc) == 1) {
-		need(wc.status == IBV_WC_SUCCESS, ibv_wc_status_str(wc.status));
+		client_need(wc.status == IBV_WC_SUCCESS, ibv_wc_status_str(wc.status));
 		if ((wc.opcode & IBV_WC_RECV) == 0)
 			continue;
 		talk_recv(t);
@@ -136,9 +128,10 @@ static void talk_sleep(struct talk *t)
 	struct ibv_cq *cq = NULL;
 	void *context;
 
-	need(poll(&p, 1, -1) == 1 && ibv_get_cq_event(t->channel, &cq, &context) == 0, "an event");
+	client_need(poll(&p, 1, -1) == 1 && ibv_get_cq_event(t->channel, &cq, &context) == 0,
+		    "an event");
 	ibv_ack_cq_events(cq, 1);
-	need(ibv_req_notify_cq(t->cq, 0) == 0, "ibv_req_notify_cq");
+	client_need(ibv_req_notify_cq(t->cq, 0) == 0, "ibv_req_notify_cq");
 }
 
 /* ROUNDS messages each way; returns a round trip's time. */
@@ -167,22 +160,12 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static pid_t spawn(void)
-{
-	pid_t pid = fork();
-
-	need(pid >= 0, "fork");
-	if (pid == 0)
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return pid;
-}
-
 static void talk(int fd, int begins, double us[KINDS][BLOCKS + 1])
 {
 	struct talk t = { 0 };
 
 	talk_open(&t, fd);
-	need(ibv_req_notify_cq(t.cq, 0) == 0, "ibv_req_notify_cq");
+	client_need(ibv_req_notify_cq(t.cq, 0) == 0, "ibv_req_notify_cq");
 	for (int block = 0; block <= BLOCKS; block++) /* the first warms up */
 		for (int k = 0; k < KINDS; k++)
 			us[k][block] = talk_rounds(&t, &kinds[k], begins);
@@ -194,13 +177,13 @@ int main(int argc, char **argv)
 	int busy = argc > 1 ? atoi(argv[1]) : 0, ends[2];
 	double us[KINDS][BLOCKS + 1], median[KINDS];
 
-	need(busy >= 0 && busy <= BUSY_MAX, "so many busy processes");
-	need(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "a pair of sockets");
+	client_need(busy >= 0 && busy <= BUSY_MAX, "so many busy processes");
+	client_need(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "a pair of sockets");
 	for (int i = 0; i < busy; i++)
-		if (spawn() == 0)
+		if (client_fork() == 0)
 			for (;;)
 				__asm__ volatile("");
-	if (spawn() == 0) {
+	if (client_fork() == 0) {
 		talk(ends[1], 0, us);
 		return 0;
 	}

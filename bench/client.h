@@ -6,11 +6,13 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "../test/pairs/pairs.h"
@@ -27,6 +29,25 @@ static inline void client_fail(const char *what)
 {
 	fprintf(stderr, "%s failed: %s\n", what, strerror(errno));
 	exit(1);
+}
+
+static inline void client_need(int fine, const char *what)
+{
+	if (!fine)
+		client_fail(what);
+}
+
+/* A child that dies with its parent; 0 in the child. */
+static inline pid_t client_fork(void)
+{
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	client_need(pid >= 0, "fork");
+	if (pid == 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
 }
 
 static inline void client_open(struct client *c, int cqe)

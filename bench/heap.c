@@ -9,9 +9,7 @@
 
 #include <math.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -41,12 +39,6 @@ struct talk {
 	int fd;
 };
 
-static void need(int fine, const char *what)
-{
-	if (!fine)
-		client_fail(what);
-}
-
 static double time_ms(void)
 {
 	struct timespec t;
@@ -61,7 +53,7 @@ static void talk_meet(struct talk *t)
 {
 	char c = 0;
 
-	need(write(t->fd, &c, 1) == 1 && read(t->fd, &c, 1) == 1, "the other process");
+	client_need(write(t->fd, &c, 1) == 1 && read(t->fd, &c, 1) == 1, "the other process");
 }
 
 static void talk_open(struct talk *t, const struct client *c, int fd, uint32_t size)
@@ -74,15 +66,15 @@ static void talk_open(struct talk *t, const struct client *c, int fd, uint32_t s
 	t->fd = fd;
 	t->c = *c;
 	init.send_cq = init.recv_cq = t->c.cq;
-	need(memory != NULL, "malloc");
+	client_need(memory != NULL, "malloc");
 	memset(memory, 1, length + OFF);
 	t->qp = ibv_create_qp(t->c.pd, &init);
 	t->mr = ibv_reg_mr(t->c.pd, memory + OFF, length, ACCESS);
-	need(t->qp != NULL && t->mr != NULL, "ibv_create_qp or ibv_reg_mr");
+	client_need(t->qp != NULL && t->mr != NULL, "ibv_create_qp or ibv_reg_mr");
 	own = (struct place){ t->qp->qp_num, t->mr->rkey, (uintptr_t)t->mr->addr };
-	need(write(fd, &own, sizeof(own)) == sizeof(own) &&
-		     read(fd, &t->peer, sizeof(t->peer)) == sizeof(t->peer),
-	     "the other process");
+	client_need(write(fd, &own, sizeof(own)) == sizeof(own) &&
+			    read(fd, &t->peer, sizeof(t->peer)) == sizeof(t->peer),
+		    "the other process");
 	client_connect(&t->c, t->qp, t->peer.qpn);
 	talk_meet(t);
 }
@@ -134,11 +126,11 @@ static void client_post(struct talk *t, const struct cell *x)
 					      .wr.rdma = { t->peer.addr + at, t->peer.rkey } };
 	}
 	wr[x->list - 1].send_flags = IBV_SEND_SIGNALED;
-	need(ibv_post_send(t->qp, wr, &bad) == 0, "ibv_post_send");
+	client_need(ibv_post_send(t->qp, wr, &bad) == 0, "ibv_post_send");
 	do
 		n = ibv_poll_cq(t->c.cq, 1, &wc);
 	while (n == 0);
-	need(n == 1 && wc.status == IBV_WC_SUCCESS, "a completion");
+	client_need(n == 1 && wc.status == IBV_WC_SUCCESS, "a completion");
 }
 
 /* Returns requests per microsecond. */
@@ -165,18 +157,6 @@ static double client_run(const struct cell *x, int fd)
 
 /* ---- cells ---- */
 
-static pid_t spawn(void)
-{
-	pid_t pid;
-
-	fflush(stdout);
-	pid = fork();
-	need(pid >= 0, "fork");
-	if (pid == 0)
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return pid;
-}
-
 /* Returns the rate of all clients together. `rate` is shared with them. */
 static double cell_run(const struct cell *x, int ring, double *rate)
 {
@@ -187,21 +167,21 @@ static double cell_run(const struct cell *x, int ring, double *rate)
 	for (int i = 0; i < x->clients; i++) {
 		int pair[2];
 
-		need(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "socketpair");
+		client_need(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "socketpair");
 		fds[0][i] = pair[0];
 		fds[1][i] = pair[1];
 	}
-	if (spawn() == 0) {
+	if (client_fork() == 0) {
 		target(x, fds[0]);
 		_exit(0);
 	}
 	for (int i = 0; i < x->clients; i++)
-		if (spawn() == 0) {
+		if (client_fork() == 0) {
 			rate[i] = client_run(x, fds[1][i]);
 			_exit(0);
 		}
 	for (int i = 0; i <= x->clients; i++)
-		need(wait(&status) > 0 && status == 0, "a process of the benchmark");
+		client_need(wait(&status) > 0 && status == 0, "a process of the benchmark");
 	for (int i = 0; i < x->clients; i++) {
 		close(fds[0][i]);
 		close(fds[1][i]);
@@ -235,8 +215,8 @@ int main(void)
 	struct cell x = { .opcode = IBV_WR_RDMA_WRITE, .polls = 1, .clients = CLIENTS };
 	double log_sum;
 
-	need(rate != MAP_FAILED, "mmap");
-	for (int kind = getenv("QUICK") ? 4 : 0; kind < 4; kind++) {
+	client_need(rate != MAP_FAILED, "mmap");
+	for (int kind = 0; kind < 4; kind++) {
 		log_sum = 0;
 		for (int cell = 0; cell < 9; cell++)
 			log_sum += log(cell_compare(
