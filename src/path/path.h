@@ -134,6 +134,20 @@ enum path_counter {
 };
 extern const char *const path_counter_names[PATH_COUNTERS];
 
+/* What is counted at the port of a device. Bytes are those from BTH to ICRC. */
+enum path_traffic_count {
+	TRAFFIC_XMIT_PACKETS,
+	TRAFFIC_XMIT_BYTES,
+	TRAFFIC_RCV_PACKETS,
+	TRAFFIC_RCV_BYTES,
+	TRAFFIC_RCV_ERRORS,    /* damaged packets: a wrong ICRC, malformed headers */
+	TRAFFIC_XMIT_DISCARDS, /* packets that found no room, no route, or the port down */
+	TRAFFIC_COUNTS
+};
+struct path_traffic {
+	u64 count[TRAFFIC_COUNTS];
+} OWNED_BY(nobody : atomic);
+
 /* Where a packet goes. Reference counted by the path. */
 struct path_dest;
 struct path;

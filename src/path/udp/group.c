@@ -107,7 +107,7 @@ static int group_open_port(struct udp *udp, struct udp_group *g, const struct no
 	if (s.fd < 0)
 		return s.fd;
 	memcpy(s.gid, g->gid, 16);
-	if (sockets_add(udp, UDP_ANY_SLOT, &s, g))
+	if (sockets_add(udp, UDP_ANY_SLOT, 0, &s, g))
 		return 0;
 	close(s.fd);
 	return -ENOMEM;

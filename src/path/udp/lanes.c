@@ -22,6 +22,12 @@
 
 enum { LANE_TRIES = 4 };
 
+/* What a lane has in common with the socket of port 4791 at its address. */
+struct lanes_beside {
+	u32 ifindex;
+	struct path_traffic *traffic;
+} OWNED_BY(the caller);
+
 u8 lanes_of(const struct udp *udp, u16 sport)
 {
 	u32 lanes = MIN(udp->cfg.lanes, (u32)UDP_LANES);
@@ -85,7 +91,7 @@ static int lanes_bind_any(const struct udp *udp, struct udp_socket *s, u16 sport
 }
 
 static struct udp_socket *lanes_create(const struct udp *udp, const struct udp_key *key,
-				       u32 ifindex, u16 sport)
+				       const struct lanes_beside *beside, u16 sport)
 {
 	struct udp_socket *s = calloc(1, sizeof(*s));
 	int err;
@@ -94,7 +100,8 @@ static struct udp_socket *lanes_create(const struct udp *udp, const struct udp_k
 		return NULL;
 	memcpy(s->gid, key->local, 16);
 	s->v4 = roce_gid_is_ipv4(s->gid);
-	s->ifindex = ifindex;
+	s->ifindex = beside->ifindex;
+	s->traffic = beside->traffic;
 	s->lane = key->lane;
 	s->port.ops = &udp_port_ops_shared;
 	s->port.fd = node_udp_socket_open(s->gid);
@@ -111,7 +118,7 @@ static struct udp_socket *lanes_create(const struct udp *udp, const struct udp_k
 	return NULL;
 }
 
-static bool lanes_wants(struct udp *udp, const struct udp_key *key, u32 *ifindex)
+static bool lanes_wants(struct udp *udp, const struct udp_key *key, struct lanes_beside *beside)
 	REQUIRES(udp->lock)
 {
 	struct udp_socket *own = lanes_choose(udp, key);
@@ -121,25 +128,25 @@ static bool lanes_wants(struct udp *udp, const struct udp_key *key, u32 *ifindex
 		count += udp->sockets[i]->lane != 0;
 	if (own == NULL || own->lane != 0 || count >= UDP_LANE_SOCKETS)
 		return false;
-	*ifindex = own->ifindex;
+	*beside = (struct lanes_beside){ own->ifindex, own->traffic };
 	return true;
 }
 
 void lanes_open(struct udp *udp, const struct udp_key *key, u16 sport)
 {
 	struct udp_socket *s;
-	u32 ifindex = 0;
+	struct lanes_beside beside = { 0 };
 	bool wanted;
 
 	lock_acquire(&udp->lock);
-	wanted = lanes_wants(udp, key, &ifindex);
+	wanted = lanes_wants(udp, key, &beside);
 	lock_release(&udp->lock);
-	s = wanted ? lanes_create(udp, key, ifindex, sport) : NULL;
+	s = wanted ? lanes_create(udp, key, &beside, sport) : NULL;
 	if (s == NULL)
 		return;
 	lock_acquire(&udp->lock);
 	/* another thread may have been faster, or the address may have left */
-	wanted = lanes_wants(udp, key, &ifindex) && sockets_insert(udp, s);
+	wanted = lanes_wants(udp, key, &beside) && sockets_insert(udp, s);
 	lock_release(&udp->lock);
 	if (wanted)
 		return;

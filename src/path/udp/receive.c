@@ -371,6 +371,24 @@ static bool receive_is_for_us(const struct udp *udp, const struct udp_socket *s,
 	return s->group != NULL ? qpn == UDP_GROUP_QPN : receive_owns(udp, s, qpn);
 }
 
+/* Counts a packet that is dropped: `c` says why. */
+static NOINLINE void receive_drop(struct udp *udp, const struct udp_socket *s, enum path_counter c)
+{
+	udp_count(udp, c);
+	if (c == COUNT_RX_MALFORMED || c == COUNT_RX_ICRC)
+		udp_cross(s->traffic, TRAFFIC_RCV_ERRORS, 1);
+}
+
+/* What has been received since the last call has crossed the port of the socket's device. */
+static void receive_cross(struct udp *udp, const struct udp_socket *s) REQUIRES(udp->poll_lock)
+{
+	if (udp->fresh == 0)
+		return;
+	udp_cross(s->traffic, TRAFFIC_RCV_PACKETS, udp->fresh);
+	udp_cross(s->traffic, TRAFFIC_RCV_BYTES, udp->fresh_bytes);
+	udp->fresh = udp->fresh_bytes = 0;
+}
+
 /* Returns whether it was a packet of this path. */
 static bool receive_packet(struct udp *udp, struct udp_socket *s, struct udp_dest *from,
 			   struct udp_header *h, const u8 *data, u32 length)
@@ -385,13 +403,17 @@ static bool receive_packet(struct udp *udp, struct udp_socket *s, struct udp_des
 	if (unlikely(why == 0 && !receive_is_for_us(udp, s, p.dqpn)))
 		why = COUNT_RX_WRONG_SLOT + 1;
 	if (unlikely(why != 0)) {
-		udp_count(udp, (enum path_counter)(why - 1));
+		receive_drop(udp, s, (enum path_counter)(why - 1));
 		return false;
 	}
 	if (unlikely(from == udp->unknown)) {
 		from = receive_introduce(udp, s, &p);
 		if (from == NULL)
 			return false;
+	}
+	if (!udp_is_tallied(&p, p.dqpn)) {
+		udp->fresh++;
+		udp->fresh_bytes += length;
 	}
 	if (list_empty(&from->heard))
 		list_push_back(&udp->heard, &from->heard);
@@ -453,6 +475,7 @@ static int receive_rest(struct udp *udp) REQUIRES(udp->poll_lock)
 	receive_forget_rest(udp);
 	if (receive_packet(udp, s, r->from, &r->header, r->data, RECEIVE_ACK_BYTES))
 		udp_count(udp, COUNT_RX_PACKETS);
+	receive_cross(udp, s);
 	receive_end(udp);
 	return 1;
 }
@@ -468,6 +491,7 @@ static bool receive_cut(struct udp *udp, struct roce_source *source, struct udp_
 	struct udp_cut cut;
 
 	if (unlikely(!cut_find(source, &h->flow, data, bytes, udp->now_ms, &cut))) {
+		/* packets that cannot be told apart are no damaged ones */
 		udp_count(udp, COUNT_RX_MALFORMED);
 		udp->inbox->exact = INBOX_EXACT_LONG;
 		return false;
@@ -491,7 +515,7 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 	int n = 0;
 
 	if ((m->msg_hdr.msg_flags & MSG_TRUNC) != 0 || !header_read(&h, s, &m->msg_hdr)) {
-		udp_count(udp, COUNT_RX_MALFORMED);
+		receive_drop(udp, s, COUNT_RX_MALFORMED);
 		return 1;
 	}
 	/* multicast of this host comes back to it; its members got it already */
@@ -516,6 +540,7 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 		n++;
 	} while (left != 0);
 	path_count_many(&udp->path, COUNT_RX_PACKETS, good);
+	receive_cross(udp, s);
 	return n;
 }
 

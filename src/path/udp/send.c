@@ -26,6 +26,11 @@ enum {
 
 /* ---- batches ---- */
 
+static void batch_clear(struct udp_batch *b)
+{
+	b->packets = b->bytes = b->sent = b->tallied = b->tallied_bytes = 0;
+}
+
 static struct udp_batch *batch_take(struct udp *udp)
 {
 	struct udp_batch *b;
@@ -40,7 +45,7 @@ static struct udp_batch *batch_take(struct udp *udp)
 	if (b == NULL)
 		b = malloc(sizeof(*b));
 	if (b != NULL)
-		b->packets = b->bytes = b->sent = 0;
+		batch_clear(b);
 	return b;
 }
 
@@ -84,7 +89,7 @@ static struct udp_batch *batch_begin(struct udp_dest *d) REQUIRES(d->tx_lock)
 	if (b == NULL)
 		return batch_take(d->udp);
 	d->spare = NULL;
-	b->packets = b->bytes = b->sent = 0;
+	batch_clear(b);
 	return b;
 }
 
@@ -151,8 +156,14 @@ static u8 *batch_at(struct udp_batch *b, u32 packet)
 
 /* ---- handing over to the kernel ---- */
 
+/* The port that the destination's packets leave by. */
+static struct path_traffic *send_port(const struct udp_dest *d) REQUIRES(d->tx_lock)
+{
+	return d->socket != NULL ? d->socket->traffic : &d->udp->unread;
+}
+
 /* Logs why a packet was refused, each reason once, and counts it. */
-static void send_failed(const struct udp_dest *d, int err, u32 packets)
+static void send_failed(const struct udp_dest *d, int err, u32 packets) REQUIRES(d->tx_lock)
 {
 	struct udp *udp = d->udp;
 	bool size = err == -EMSGSIZE;
@@ -160,6 +171,7 @@ static void send_failed(const struct udp_dest *d, int err, u32 packets)
 
 	for (u32 i = 0; i < packets; i++)
 		udp_count(udp, size ? COUNT_TX_TOO_LONG : COUNT_TX_FAILED);
+	udp_cross(send_port(d), TRAFFIC_XMIT_DISCARDS, packets);
 	if ((__atomic_fetch_or(&udp->warned, bit, __ATOMIC_RELAXED) & bit) == 0)
 		log_warn("udp", size ? "packets are too long for the way: lower the path MTU (%s)"
 				     : "packets cannot be sent: %s",
@@ -320,10 +332,15 @@ static void send_retire_port(struct udp_dest *d) REQUIRES(d->tx_lock)
 
 static void send_batch_end(struct udp_dest *d) REQUIRES(d->tx_lock)
 {
+	struct path_traffic *port = send_port(d);
 	struct udp_batch *b = d->batch;
 
 	d->batch = NULL;
 	path_count_many(&d->udp->path, COUNT_TX_PACKETS, b->packets);
+	if (b->packets != b->tallied) {
+		udp_cross(port, TRAFFIC_XMIT_PACKETS, b->packets - b->tallied);
+		udp_cross(port, TRAFFIC_XMIT_BYTES, b->bytes - b->tallied_bytes);
+	}
 	if (d->port != NULL && d->port->ops->batch_left != NULL)
 		d->port->ops->batch_left(d, b);
 	batch_end(d, b);
@@ -455,7 +472,12 @@ static int send_locked(struct udp_dest *d, const struct pkt *p, const struct iov
 	if (headers < 0)
 		return headers;
 	bytes -= ROCE_HEADERS_MAX - (u32)headers;
-	return send_append(d, d->batch, (u32)headers, bytes, p->length, iov, n);
+	err = send_append(d, d->batch, (u32)headers, bytes, p->length, iov, n);
+	if (err == 0 && udp_is_tallied(p, p->sqpn)) {
+		d->batch->tallied++;
+		d->batch->tallied_bytes += bytes;
+	}
+	return err;
 }
 
 int send_packet(struct path_dest *dest, const struct pkt *p, const struct iovec *iov, int n)

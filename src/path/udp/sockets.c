@@ -132,7 +132,7 @@ static void sockets_leave_out_destination(const struct udp_socket *s)
 				 s->v4 ? IP_PKTINFO : IPV6_RECVPKTINFO, &off, sizeof(off));
 }
 
-bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
+bool sockets_add(struct udp *udp, u32 slot, u32 device, const struct node_socket *from,
 		 struct udp_group *group)
 {
 	struct udp_socket *s = calloc(1, sizeof(*s));
@@ -145,6 +145,7 @@ bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
 	memcpy(s->gid, from->gid, 16);
 	s->ifindex = from->ifindex;
 	s->slot = slot;
+	s->traffic = udp_port_of(udp, device);
 	s->port.ops = &udp_port_ops_shared;
 	s->port.sport = NODE_UDP_PORT;
 	s->id = from->id;
@@ -166,7 +167,7 @@ static int sockets_ask_device(struct udp *udp, u32 device, u32 slot) REQUIRES(ud
 	int n = node_udp_sockets(udp->cfg.node, device, slot, got, NODE_GIDS);
 
 	for (int i = 0; i < n; i++)
-		if (!sockets_add(udp, slot, &got[i], NULL))
+		if (!sockets_add(udp, slot, device, &got[i], NULL))
 			close(got[i].fd);
 	return n < 0 ? n : 0;
 }

@@ -16,6 +16,9 @@ struct udp;
 struct udp_config {
 	struct node *node;
 	u64 *counters;           /* PATH_COUNTERS of them */
+	/* NODE_DEVICES of them: what crosses the ports of each, but for datagrams of queue pairs,
+	 * which tally them. NULL: nobody asks */
+	struct path_traffic *traffic;
 	struct capture *capture; /* NULL: nothing is ever captured */
 	void (*kick)(void *arg); /* has the engine's thread poll timers and sockets */
 	void *kick_arg;

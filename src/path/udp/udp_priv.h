@@ -82,11 +82,12 @@ struct udp_socket {
 	struct udp_port port FIXED;
 	bool v4 FIXED;
 	u8 traffic_class FIXED, hops FIXED; /* its default header fields */
-	u8 lane FIXED; /* 0: the socket that receives, too */
+	u8 lane FIXED;			    /* 0: the socket that receives, too */
 	u8 gid[16] FIXED;
 	u32 ifindex FIXED;
 	u32 slot FIXED;
 	u64 id FIXED; /* the kernel's id of the socket */
+	struct path_traffic *traffic FIXED; /* of the device whose address it has; never NULL */
 	bool gone OWNED_BY(udp.slots_lock); /* its address has left */
 	struct udp_socket *next_gone OWNED_BY(udp.slots_lock);
 	struct udp_group *group FIXED; /* NULL: unicast */
@@ -105,6 +106,7 @@ struct udp_group {
 struct udp_batch {
 	struct udp_batch *next OWNED_BY(udp.lock); /* in the list of spare ones */
 	u32 packets, bytes;
+	u32 tallied, tallied_bytes; /* of them, those that a queue pair tallies itself */
 	u32 sent; /* packets that the kernel has taken */
 	u16 length[UDP_BATCH_PACKETS];
 	/* place in its run of equal lengths, which is the identification in its IPv4 header */
@@ -199,6 +201,8 @@ struct udp {
 	struct lock poll_lock CACHE_ALIGNED;
 	struct udp_inbox *inbox GUARDED_BY(poll_lock);
 	u64 now_ms GUARDED_BY(poll_lock); /* clock: when the current datagrams were read */
+	/* packets received that are not yet in cfg.traffic, and their bytes */
+	u32 fresh GUARDED_BY(poll_lock), fresh_bytes GUARDED_BY(poll_lock);
 	struct udp_socket *hot GUARDED_BY(poll_lock); /* socket of the last datagram */
 	struct list_head owing GUARDED_BY(poll_lock);
 	struct list_head heard GUARDED_BY(poll_lock);
@@ -226,6 +230,7 @@ struct udp {
 	u32 sources OWNED_BY(udp.poll_lock), sources_most OWNED_BY(udp.poll_lock);
 	u64 hash_key[UDP_HASH_WORDS + 1] FIXED; /* random, so that no sender can choose buckets */
 	u32 warned ATOMIC_ONLY; /* bits of UDP_WARNED_*: logged already */
+	struct path_traffic unread GUARDS_ITSELF; /* where it is counted that nobody asks for */
 };
 
 enum { UDP_WARNED_SIZE = 1, UDP_WARNED_SEND = 2, UDP_WARNED_SEGMENT = 4 };
@@ -243,6 +248,25 @@ static inline struct udp_dest *udp_dest_of(struct path_dest *d)
 static inline void udp_count(const struct udp *udp, enum path_counter c)
 {
 	path_count(&udp->path, c);
+}
+
+/* Counts what crosses a port. */
+static inline void udp_cross(struct path_traffic *port, enum path_traffic_count c, u64 n)
+{
+	__atomic_fetch_add(&port->count[c], n, __ATOMIC_RELAXED);
+}
+
+/* Where to count for a device, by its index. */
+static inline struct path_traffic *udp_port_of(struct udp *udp, u32 device)
+{
+	return udp->cfg.traffic != NULL ? &udp->cfg.traffic[device] : &udp->unread;
+}
+
+/* Tells whether the end `qpn` of the packet is a queue pair of datagrams here: it tallies what it
+ * sends and receives, by whichever path. */
+static inline bool udp_is_tallied(const struct pkt *p, u32 qpn)
+{
+	return p->qp_type == IBV_QPT_UD && qpn > 1;
 }
 
 static inline bool udp_is_captured(const struct udp *udp)
@@ -269,8 +293,9 @@ void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want);
  * there is a stranger's then: of any user of this host, or of another host with the address. */
 bool udp_is_own(struct udp *udp, const u8 sgid[16]);
 void sockets_close_all(struct udp *udp);
-/* Takes a socket of a slot or of a group. False: it is known already, or cannot be used. */
-bool sockets_add(struct udp *udp, u32 slot, const struct node_socket *from,
+/* Takes a socket of a slot or of a group, with an address of that device. False: it is known
+ * already, or cannot be used. */
+bool sockets_add(struct udp *udp, u32 slot, u32 device, const struct node_socket *from,
 		 struct udp_group *group) REQUIRES(udp->slots_lock);
 /* Tells whether the group has a socket on this interface, which then stays. */
 bool sockets_keep(struct udp *udp, const struct udp_group *g, u32 ifindex)
