@@ -93,10 +93,15 @@ struct ibt_config {
 	 * is told. Runs under the queue pair's rq_lock; never blocks. */
 	void (*bad_key)(void *arg, const struct pkt *p, bool is_qkey);
 	void *arg;
+	/* By the device's index, where to count packets that found no room or a port that is down.
+	 * NULL: nobody asks. */
+	struct path_traffic *traffic;
 	/* A place in a work queue is free when its request is complete, not only when that has been
 	 * polled (struct cq_source). */
 	bool frees_early;
 } FIXED;
+
+enum { IBT_NO_DEVICE = 0xff };
 
 struct ibt_qp_init {
 	u32 type; /* enum ibv_qp_type: RC, UC, UD, XRC_SEND, XRC_RECV */
@@ -112,6 +117,7 @@ struct ibt_qp_init {
 	/* of the driver's QP, in front of the queue pair; 0: it is the queue pair itself */
 	u32 owner_bytes;
 	struct ibt_counters *counters; /* where to count; the owner's */
+	u8 device; /* index in ibt_config.traffic of the device that it is of, or IBT_NO_DEVICE */
 	const struct queue_memory *memory; /* for its queues, outlives it; NULL: the heap */
 } OWNED_BY(the caller);
 

@@ -76,6 +76,7 @@ struct ibt_qp {
 	bool has_bound WRITTEN_UNDER(req.sq_lock); /* windows of type 2 may name it */
 	u32 drain_stop WRITTEN_UNDER(req.sq_lock); /* SQD: what comes before it is to be finished */
 	u8 given_rings FIXED; /* bit by enum queue_kind: its memory came from `memory` */
+	u8 device FIXED;      /* ibt_qp_init */
 	/* what query_qp shows */
 	struct ibv_qp_attr attr WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
 	struct path_av av WRITTEN_UNDER(req.sq_lock, resp.rq_lock);
@@ -228,6 +229,16 @@ static inline void qp_count(const struct ibt_qp *qp, enum path_counter c)
 {
 	if (qp->dest != NULL)
 		path_count(qp->dest->path, c);
+}
+
+/* Counts a packet that is not sent: it has found no room, or the port down. */
+static inline void qp_count_discard(const struct ibt_qp *qp)
+{
+	struct path_traffic *ports = qp->ibt->cfg.traffic;
+
+	if (ports != NULL && qp->device != IBT_NO_DEVICE)
+		__atomic_fetch_add(&ports[qp->device].count[TRAFFIC_XMIT_DISCARDS], 1,
+				   __ATOMIC_RELAXED);
 }
 
 /* Counts a completion with an error. A flush tells nothing of its own: the error before it stays

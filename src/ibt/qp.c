@@ -209,6 +209,7 @@ int ibt_qp_create(struct ibt *ibt, struct ibt_qp_init *init, struct ibt_qp **out
 	qp->resp.marked = qp->srq != NULL || qp_is_target(qp);
 	qp_init_sources(qp);
 	qp->counters = init->counters;
+	qp->device = init->device;
 	qp->req.timer.fn = migrate_timer;
 	qp->psn_shift = 12;
 	qp->pkey = IBT_DEFAULT_PKEY;

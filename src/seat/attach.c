@@ -223,11 +223,13 @@ static int attach_paths(struct seat *s)
 				     .route = s->ops->route,
 				     .general = s->ops->general,
 				     .bad_key = s->ops->bad_key,
+				     .traffic = a->board->traffic,
 				     .frees_early = attach_env_early(),
 				     .arg = s };
 	struct udp_config udp = {
 		.node = a->node,
 		.counters = a->board->counters,
+		.traffic = a->board->traffic,
 		.capture = &a->capture,
 		.kick = progress_kick,
 		.kick_arg = s,

@@ -210,7 +210,7 @@ static struct roce_device *adapter_config_add(u32 index, const struct node_confi
 
 	if (dev == NULL)
 		return NULL;
-	dev->index = index;
+	dev->index = dev->soft.index = index;
 	dev->id = config->id;
 	dev->config = *config;
 	adapter_general_add(dev);

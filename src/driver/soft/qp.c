@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "core/convert_attr.h"
+#include "path/shm/traffic.h"
 
 enum { QP_DATAGRAMS_MS = 500, QP_STALE_MS = 100, QP_STALE_BATCH = 64 };
 
@@ -48,6 +49,29 @@ static void shown_connect(struct board_qp *shown, u32 type, u32 peer_qpn)
 		return;
 	__atomic_store_n(&shown->word, board_qp_word(IB_QPS_RESET, type, 0), __ATOMIC_RELEASE);
 	__atomic_store_n(&shown->peer_qpn, peer_qpn, __ATOMIC_RELEASE);
+}
+
+/* What is tallied of traffic. Others read it at any time. */
+static void shown_clear_traffic(u32 index)
+{
+	struct board_tally *t = &the_seat.a.board->tallies[index];
+	u64 *counts[] = { &t->sent,	      &t->received, &t->sent_bytes,
+			  &t->received_bytes, &t->reads,    &t->read_bytes };
+
+	for (size_t i = 0; i < ARRAY_LEN(counts); i++)
+		__atomic_store_n(counts[i], 0, __ATOMIC_RELAXED);
+}
+
+/* The `link` of a RoCE device's queue pair. `dest`: of its connection; NULL: it has none yet. */
+static u8 shown_link(const struct soft_device *dev, u32 type, const struct path_dest *dest)
+{
+	u32 link = dev->index << BOARD_DEVICE_SHIFT;
+
+	if (type == IB_QPT_UD)
+		link |= BOARD_DATAGRAMS;
+	else if (dest != NULL && dest->path->guarantees.reliable)
+		link |= BOARD_TALLIED;
+	return (u8)link;
 }
 
 /* ---- callbacks of the engine ---- */
@@ -93,7 +117,8 @@ static struct cq *soft_qp_cq(struct ib_cq *ib)
 }
 
 /* Creates the device's part and the engine's queue pair. ERR_PTR. */
-static struct soft_qp *soft_qp_create_both(struct ib_pd *pd, struct ib_qp_init_attr_ex *ex)
+static struct soft_qp *soft_qp_create_both(const struct soft_device *dev, struct ib_pd *pd,
+					   struct ib_qp_init_attr_ex *ex)
 {
 	struct ib_qp_init_attr *init = &ex->base;
 	u32 index = 0, qpn = 0;
@@ -115,6 +140,7 @@ static struct soft_qp *soft_qp_create_both(struct ib_pd *pd, struct ib_qp_init_a
 	e.qpn = qpn;
 	shown_begin(shown, e.qpn, e.pd);
 	memset(&the_seat.a.board->tallies[index], 0, sizeof(struct board_tally));
+	e.device = dev->kind->lid_mask == NULL ? (u8)dev->index : IBT_NO_DEVICE;
 	e.counters = (struct ibt_counters *)&the_seat.a.board->tallies[index];
 	e.srq = init->srq == NULL ? NULL : SOFT_OF(srq, init->srq)->engine;
 	e.cap = (struct ibv_qp_cap){ init->cap.max_send_wr, init->cap.max_recv_wr,
@@ -265,9 +291,23 @@ static int soft_qp_destroy(struct ib_qp *ib)
 	 * region. */
 	(void)shm_drain(the_seat.a.shm, SHM_ANY_KEY, ib->qp_num);
 	ibt_qp_destroy(soft_engine(qp)); /* frees `qp`, too */
+	board_traffic_end(the_seat.a.board, (u32)(shown - the_seat.a.board->qps));
 	shown_begin(shown, 0, 0);
 	seat_qpn_give(&the_seat, (u32)(shown - the_seat.a.board->qps));
 	return 0;
+}
+
+/* Of a new queue pair: which device and link layer it is of. */
+static void soft_qp_show_kind(const struct soft_device *dev, const struct soft_qp *qp)
+{
+	bool has_lids = dev->kind->lid_mask != NULL;
+	u8 link = has_lids ? BOARD_LIDS : shown_link(dev, qp->ib.qp_type, NULL);
+	struct board *b = the_seat.a.board;
+
+	/* pairs with tally_kind_of */
+	__atomic_store_n(&qp->shown->link, link, __ATOMIC_RELEASE);
+	if (!has_lids)
+		board_traffic_begin(b, (u32)(qp->shown - b->qps));
 }
 
 /* Has it the queues and the domain that its type needs? */
@@ -296,7 +336,7 @@ struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	if (err != 0)
 		return ERR_PTR(err);
 	if (__atomic_add_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED) <= SOFT_MAX_QP)
-		qp = soft_qp_create_both(pd, init);
+		qp = soft_qp_create_both(dev, pd, init);
 	if (IS_ERR(qp)) {
 		__atomic_sub_fetch(&dev->qp_count, 1, __ATOMIC_RELAXED);
 		return ERR_PTR(PTR_ERR(qp));
@@ -304,8 +344,7 @@ struct ib_qp *soft_create_qp(struct ib_pd *pd, struct ib_qp_init_attr_ex *init)
 	qp->generation = seat_generation(&the_seat);
 	qp->cap = init->base.cap;
 	qp->sq_sig_type = init->base.sq_sig_type;
-	__atomic_store_n(&qp->shown->link, dev->kind->lid_mask != NULL ? BOARD_LIDS : 0,
-			 __ATOMIC_RELAXED);
+	soft_qp_show_kind(dev, qp);
 	lock_acquire(&dev->list_lock);
 	list_push_back(&dev->qps, &qp->node);
 	soft_qp_look_at_way(dev, qp);
@@ -336,17 +375,42 @@ static u16 soft_qp_gid_number(const struct soft_device *dev, const u8 gid[16])
 	return found < 0 ? BOARD_NO_GID : (u16)found;
 }
 
-static void soft_qp_show_address(const struct soft_device *dev, struct board_qp *shown,
-				 const struct path_av *av)
-{
-	bool has_lids = dev->kind->lid_mask != NULL;
-	u16 from = has_lids ? av->slid : soft_qp_gid_number(dev, av->sgid);
-	u16 to = has_lids ? av->dlid : soft_qp_gid_number(dev, av->dgid);
+/* A resolved path: for the engine to take over. */
+struct soft_path {
+	struct path_av av;
+	struct path_dest *dest; /* NULL: none */
+} OWNED_BY(the caller);
 
-	__atomic_store_n(&shown->from, from, __ATOMIC_RELAXED);
-	__atomic_store_n(&shown->to, to, __ATOMIC_RELAXED);
-	if (!has_lids)
+/* What a queue pair has counted before it is connected to another place belongs to the place
+ * before. It sends and receives nothing while it connects. If its path is replaced later, what it
+ * counts from then on is in no sum, for its requester may be at it. */
+static void soft_qp_show_place(const struct soft_device *dev, const struct soft_qp *qp,
+			       const struct soft_path *way, u8 mtu, bool connects)
+{
+	struct board_qp *shown = qp->shown;
+	struct board *b = the_seat.a.board;
+	u32 index = (u32)(shown - b->qps);
+	u16 to = soft_qp_gid_number(dev, way->av.dgid);
+	u8 link = shown_link(dev, qp->ib.qp_type, way->dest);
+
+	__atomic_store_n(&shown->from, soft_qp_gid_number(dev, way->av.sgid), __ATOMIC_RELAXED);
+	if (link == shown->link && to == shown->to && mtu == shown->mtu)
 		return;
+	board_traffic_end(b, index);
+	if (connects)
+		shown_clear_traffic(index);
+	/* pair with tally_kind_of */
+	__atomic_store_n(&shown->mtu, mtu, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->to, to, __ATOMIC_RELEASE);
+	__atomic_store_n(&shown->link, link, __ATOMIC_RELEASE);
+	if (connects)
+		board_traffic_begin(b, index);
+}
+
+static void soft_qp_show_lids(struct board_qp *shown, const struct path_av *av)
+{
+	__atomic_store_n(&shown->from, av->slid, __ATOMIC_RELAXED);
+	__atomic_store_n(&shown->to, av->dlid, __ATOMIC_RELAXED);
 	__atomic_store_n(&shown->link,
 			 (u8)(BOARD_LIDS | (av->no_grh ? 0 : BOARD_GRH) | av->sl << BOARD_SL_SHIFT),
 			 __ATOMIC_RELAXED);
@@ -365,14 +429,19 @@ static void soft_qp_show_psns(const struct soft_qp *qp, const struct ib_qp_attr 
 		__atomic_store_n(&first->sq, attr->sq_psn & 0xffffff, __ATOMIC_RELAXED);
 }
 
-/* Shows captures the addresses, and captures and peers the MTU of its packets. */
+/* Shows captures the addresses, captures and peers the MTU of its packets, and the node where they
+ * count. */
 static void soft_qp_show_way(struct soft_device *dev, struct soft_qp *qp,
-			     const struct ib_qp_attr *attr, const struct path_av *av, int mask)
+			     const struct ib_qp_attr *attr, const struct soft_path *way, int mask)
 {
-	if (mask & IB_QP_AV)
-		soft_qp_show_address(dev, qp->shown, av);
-	if (mask & IB_QP_PATH_MTU)
-		__atomic_store_n(&qp->shown->mtu, (u8)attr->path_mtu, __ATOMIC_RELAXED);
+	bool connects = (mask & IB_QP_STATE) != 0 && attr->qp_state == IB_QPS_RTR;
+	u8 mtu = mask & IB_QP_PATH_MTU ? (u8)attr->path_mtu : qp->shown->mtu;
+
+	if ((mask & IB_QP_AV) != 0 && dev->kind->lid_mask != NULL)
+		soft_qp_show_lids(qp->shown, &way->av);
+	else if (mask & IB_QP_AV)
+		soft_qp_show_place(dev, qp, way, mtu, connects);
+	__atomic_store_n(&qp->shown->mtu, mtu, __ATOMIC_RELAXED);
 }
 
 /* Finds the P_Key that the attributes name, if they name one. -EINVAL: the device has no such port
@@ -440,12 +509,6 @@ static void soft_qp_take_port(struct soft_device *dev, struct soft_qp *qp,
 		ibt_qp_set_port(soft_engine(qp), pkey, soft_qp_lid_mask(dev));
 	}
 }
-
-/* A resolved path: for the engine to take over. */
-struct soft_path {
-	struct path_av av;
-	struct path_dest *dest; /* NULL: none */
-} OWNED_BY(the caller);
 
 /* The path that the attributes name, if they name one. */
 static int soft_qp_resolve(struct soft_device *dev, const struct soft_qp *qp,
@@ -528,7 +591,7 @@ static int soft_qp_modify_once(struct soft_device *dev, struct soft_qp *qp,
 	}
 	soft_qp_expect(&primary);
 	soft_qp_expect(&alternate);
-	soft_qp_show_way(dev, qp, attr, &primary.av, mask);
+	soft_qp_show_way(dev, qp, attr, &primary, mask);
 	soft_qp_show_psns(qp, attr, mask);
 	ib_convert_qp_attr(attr, &a);
 	a.cur_qp_state = (enum ibv_qp_state)from;

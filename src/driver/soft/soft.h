@@ -126,6 +126,7 @@ struct soft_steer {
 struct soft_device {
 	struct ib_device ib FIXED; /* first */
 	const struct soft_kind *kind FIXED;
+	u32 index FIXED; /* among the node's RoCE devices */
 	/* The seat is taken and the device is registered: threads that poll drive the engine. */
 	bool live ATOMIC_ONLY;
 	bool removed ATOMIC_ONLY; /* gone for good: no object is created on it */

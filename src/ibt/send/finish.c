@@ -123,6 +123,7 @@ void finish_answered(struct ibt_qp *qp, struct send_wqe *w)
 	if (w->opcode == IBV_WR_RDMA_READ) {
 		__atomic_store_n(&c->reads, c->reads + 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&c->read_bytes, c->read_bytes + w->length, __ATOMIC_RELAXED);
+		__atomic_thread_fence(__ATOMIC_RELEASE); /* pairs with tally_of_connection */
 	}
 	finish_request(qp, w);
 }

@@ -28,12 +28,14 @@ int portdown_request(struct ibt_qp *qp, const struct pkt *p, const struct iovec 
 		return portdown_mark(qp, p, iov, n);
 	/* as a path says that leads nowhere */
 	qp_count(qp, COUNT_PORT_DOWN);
+	qp_count_discard(qp);
 	return -ENETUNREACH;
 }
 
 int portdown_lose(struct ibt_qp *qp)
 {
 	path_count(qp->ibt->paths[0], COUNT_PORT_DOWN);
+	qp_count_discard(qp);
 	return 0;
 }
 
@@ -48,6 +50,7 @@ int portdown_keep(struct ibt_qp *qp, const struct pkt *p, const struct iovec *io
 	if (!qp_port_is_down(qp))
 		return portdown_mark(qp, p, iov, n);
 	qp_count(qp, COUNT_PORT_DOWN);
+	qp_count_discard(qp);
 	if (qp->lossy || !pkt_is_reliable(p->qp_type))
 		return -ENETUNREACH;
 	return qp->dest->path->ops->send(qp->dest, &absent, NULL, 0);

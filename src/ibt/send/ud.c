@@ -59,6 +59,13 @@ static bool ud_gives_up(const struct ibt_qp *qp, enum wait_reason why, const str
 	return why == WAIT_MEMBER ? qp->req.member_timed_out : path_drops_when_full(dest);
 }
 
+/* Counts a datagram that finds no room. */
+static void ud_drop(const struct ibt_qp *qp, const struct path_dest *dest)
+{
+	path_count(dest->path, COUNT_TX_BLOCKED);
+	qp_count_discard(qp);
+}
+
 /* Waits a while for room. 0: it has gone, or been dropped. */
 static int ud_wait(struct ibt_qp *qp, enum wait_reason why, struct path_dest *dest,
 		   const struct pkt *p, const struct iovec *iov, int n) REQUIRES(qp->req.sq_lock)
@@ -66,7 +73,7 @@ static int ud_wait(struct ibt_qp *qp, enum wait_reason why, struct path_dest *de
 	int err;
 
 	if (ud_gives_up(qp, why, dest)) {
-		path_count(dest->path, COUNT_TX_BLOCKED);
+		ud_drop(qp, dest);
 		return 0;
 	}
 	block_wait_datagram(qp, dest);
@@ -97,7 +104,7 @@ static int ud_to_member(struct ibt_qp *qp, struct path_dest *dest, const struct 
 	if (likely(err == 0))
 		dest->path->ops->flush(dest);
 	else
-		path_count(dest->path, COUNT_TX_BLOCKED);
+		ud_drop(qp, dest);
 	return err == -EFAULT ? err : 0;
 }
 

@@ -9,11 +9,12 @@
 
 #include "base/compiler.h"
 #include "mem/mem.h"
+#include "node/node.h"
 #include "path/path.h"
 #include "shared/shared.h"
 
 enum {
-	BOARD_VERSION = 16,
+	BOARD_VERSION = 17,
 	BOARD_SLOTS = 8, /* slots of the QPN space that one process may hold */
 	BOARD_QPS_PER_SLOT = 1 << 14,
 	BOARD_QPS = BOARD_SLOTS * BOARD_QPS_PER_SLOT,
@@ -33,7 +34,9 @@ struct board_qp {
 	 * of GIDs among all of the node's (soft_kind.find_gid), BOARD_NO_GID: unknown */
 	u16 from, to;
 	u8 mtu;	  /* enum ibv_mtu; also for peers, which compare it with their own */
-	u8 link;  /* BOARD_LIDS, BOARD_GRH; the SL in the upper four bits */
+	/* BOARD_LIDS, BOARD_GRH and, in the upper four bits, the SL; or, of a RoCE device,
+	 * BOARD_TALLIED, BOARD_DATAGRAMS and the device's index in the upper three bits */
+	u8 link;
 	u16 pkey; /* with BOARD_LIDS */
 	u64 inside; /* where the owner has it in its own memory, laid out as board.inside says */
 } OWNED_BY(its queue pair: peers only load);
@@ -64,6 +67,9 @@ enum { BOARD_ERROR_STATUS = 0xff, BOARD_ERROR_OF_RECEIVE = 0x100 };
 
 enum { BOARD_QP_EXISTS = 1u << 31, BOARD_NO_GID = 0xffff };
 enum { BOARD_LIDS = 1, BOARD_GRH = 2, BOARD_SL_SHIFT = 4 };
+/* BOARD_TALLIED: the connection's tally tells what has crossed its port, for its path counts
+ * nothing. BOARD_DATAGRAMS: the queue pair's tally tells it in any case. */
+enum { BOARD_TALLIED = 4, BOARD_DATAGRAMS = 8, BOARD_DEVICE_SHIFT = 5 };
 
 static inline u32 board_qp_word(u32 state, u32 type, u32 access)
 {
@@ -151,6 +157,12 @@ struct board {
 	u32 given_up ATOMIC_ONLY;
 	struct board_hazard hazards[BOARD_HAZARDS] GUARDS_ITSELF;
 	u64 counters[PATH_COUNTERS] CACHE_ALIGNED OWNED_BY(nobody: atomic);
+	/* By the device's index: what has crossed its port by paths that count packets, and by
+	 * queue pairs that are no longer in `summed`. A reader loads this first:
+	 * board_traffic_sum */
+	struct path_traffic traffic[NODE_DEVICES] CACHE_ALIGNED OWNED_BY(nobody : atomic);
+	/* bit N of all words: qps[N] is of a RoCE device, and its tally counts in sums */
+	u64 summed[BOARD_QPS / 64] OWNED_BY(nobody : atomic);
 	struct board_qp qps[BOARD_QPS] CACHE_ALIGNED GUARDS_ITSELF;
 	struct board_tally tallies[BOARD_QPS] CACHE_ALIGNED GUARDS_ITSELF;
 	struct mem_entry keys[MEM_MAX_KEYS] CACHE_ALIGNED GUARDS_ITSELF;
