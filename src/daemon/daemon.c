@@ -343,6 +343,7 @@ static void daemon_tick(struct daemon *d)
 	route_run(d, now);
 	wills_run(d, now);
 	fabricd_run(d, now);
+	traffic_run(d, now);
 	if (daemon_idle(d, now))
 		daemon_stop(d, "idle");
 }
@@ -351,7 +352,7 @@ static void daemon_tick(struct daemon *d)
 static u64 daemon_next_ns(const struct daemon *d, u64 now)
 {
 	u64 next = MIN(MIN(d->look_again_ns, fabricd_next_ns(d)),
-		       MIN(wills_next_ns(d), route_next_ns(d)));
+		       MIN(MIN(wills_next_ns(d), route_next_ns(d)), d->traffic.due_ns));
 
 	/* a process that has not come back may die unseen */
 	if (d->blocked_count > 0 || !d->listening || d->directory->incomplete != 0)
@@ -446,6 +447,7 @@ static int daemon_prepare(struct daemon *d)
 		return err;
 	}
 	daemon_watch_addresses(d); /* before reading, to miss no change */
+	traffic_init(d);
 	devices_begin(d);
 	fabricd_resume(d);
 	route_show(d);

@@ -13,6 +13,7 @@
  *   wills.c    sends the wills of the dead    fdstore.c   keeps sockets for the next node
  *   slots.c    the QPN space                  pairs.c     pairs of processes
  *   folder.c   the node's folder              device_file.c  its files
+ *   traffic.c  what crosses the devices' ports
  *
  *   fabric/    the InfiniBand fabric that the node carries (fabric/fabricd.h), and the trees that
  *              stand for its hosts' /sys (fabric/sysfs.h)
@@ -29,6 +30,7 @@
 #include "daemon/loop.h"
 #include "daemon/pairs.h"
 #include "daemon/slots.h"
+#include "daemon/traffic.h"
 #include "daemon/udp.h"
 #include "node/message.h"
 #include "node/directory.h"
@@ -66,6 +68,7 @@ struct daemon {
 	u64 look_again_ns;
 	u32 retry_ms; /* how long the last attempt waited; 0: it had all */
 	struct device devices[NODE_DEVICES];
+	struct traffic traffic;
 	u64 next_device_id;
 	bool first; /* the first node of its network namespace: it shows the host's addresses */
 	bool later_told; /* a log message has said that it is not */
@@ -110,6 +113,7 @@ struct proc {
 	struct proto_process who;
 	s32 pid; /* as the daemon sees it; 0: unknown */
 	int board_fd, bell_fd[2], slots_fd;
+	struct traffic_source traffic;
 	int will_fd;		  /* struct will_file; -1: none */
 	struct list_head waiting; /* struct proc_event: events for which the socket has no room */
 	u32 waiting_count;

@@ -247,6 +247,8 @@ static int devices_make_tree(struct daemon *d, u32 index, struct node_config *c)
 	if (d->folder.fd < 0 || (index > 0 && devices_shown(d, 0)->sysfs[0] == '\0'))
 		return 0;
 	err = sysfs_write(&d->folder, c);
+	if (err == 0)
+		err = traffic_begin_device(d, index, c);
 	if (err == 0) {
 		snprintf(c->sysfs, sizeof(c->sysfs), "%s/sys", d->folder.path);
 		return 0;

@@ -105,6 +105,7 @@ void folder_remove(const struct folder *f)
 	folder_remove_tree(f, "hosts");
 	unlinkat(f->fd, "slots", 0);
 	unlinkat(f->fd, "devices", 0);
+	unlinkat(f->fd, "traffic", 0);
 	unlinkat(f->fd, "fabric", 0);
 	unlinkat(f->fd, "fabric.map", 0);
 	unlinkat(f->fd, "fabric.counters", 0);

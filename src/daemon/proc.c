@@ -66,6 +66,7 @@ void proc_drop(struct proc *p, const char *why)
 		  (int)p->pid, p->who.command, why);
 	service_release(p);
 	succession_forget(d, p);
+	traffic_collect(p);
 	if (p->kind == PROC_ATTACHED && !d->ending)
 		proc_detach(p);
 	event_discard(p);
@@ -186,6 +187,7 @@ int proc_attach(struct proc *p, u64 process, const struct proto_process *who, st
 	p->bell_fd[0] = message_take_fd(m, 1);
 	p->bell_fd[1] = message_take_fd(m, 2);
 	p->process = process;
+	traffic_watch(p);
 	p->kind = PROC_ATTACHED;
 	p->daemon->attached++;
 	p->daemon->served = true;

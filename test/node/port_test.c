@@ -4,7 +4,6 @@
  */
 #include "harness.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -99,36 +98,6 @@ static void port__every_process_and_sysfs_show_it(void **state)
 	harness_detach(&late);
 }
 
-/* Everything that the port can count has happened here. */
-static void port__no_counter_is_always_0(void **state)
-{
-	struct proto_status_reply s;
-	struct dirent *e;
-	struct harness a;
-	char path[512];
-	u32 count = 0;
-	DIR *dir;
-
-	harness_attach(&a);
-	assert_int_equal(port_request("", 1, 0), 0);
-	harness_wait_event(&a, NODE_EVENT_CONFIG);
-	s = harness_status();
-	snprintf(path, sizeof(path), "%s/class/infiniband/%s/ports/1/counters", s.config.sysfs,
-		 s.config.device);
-	dir = opendir(path);
-	assert_non_null(dir);
-	while ((e = readdir(dir)) != NULL) {
-		if (e->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "counters/%s", e->d_name);
-		port_assert_file(path, "1\n");
-		count++;
-	}
-	closedir(dir);
-	assert_int_equal(count, 1);
-	harness_detach(&a);
-}
-
 static void port__same_state_is_no_news(void **state)
 {
 	struct harness a;
@@ -188,7 +157,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		PORT_TEST(port__every_process_and_sysfs_show_it),
-		PORT_TEST(port__no_counter_is_always_0),
 		PORT_TEST(port__same_state_is_no_news),
 		PORT_TEST(port__wrong_requests_change_nothing),
 		PORT_TEST(port__next_node_keeps_it),

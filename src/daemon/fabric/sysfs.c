@@ -52,8 +52,8 @@ static void sysfs_write_port(struct sysfs *s, const struct node_config *c)
 	sysfs_put_table(s, sysfs_port, ARRAY_LEN(sysfs_port));
 	for (int i = 0; i < NODE_GIDS; i++)
 		sysfs_put_gid(s, i, &c->gids[i]);
-	/* What nobody counts has no file. There is no physical link whose errors could count, and
-	 * each process has the traffic of its own queue pairs (`anyverbs status`). */
+	/* What nobody counts has no file: there is no physical link whose errors could count.
+	 * Traffic: sysfs_write_traffic. */
 	sysfs_put(s, "counters/link_downed", "%u\n", c->port_downs);
 }
 
@@ -122,6 +122,34 @@ int sysfs_write(const struct folder *f, const struct node_config *c)
 	snprintf(s.base, sizeof(s.base), "sys/class/infiniband/%s/ports/1", c->device);
 	sysfs_write_port(&s, c);
 	sysfs_write_files(&s, c);
+	return s.err;
+}
+
+/* Data is in units of 4 bytes, as the kernel has it. */
+static const struct {
+	const char *path;
+	u32 unit;
+} sysfs_traffic[TRAFFIC_COUNTS] FIXED = {
+	[TRAFFIC_XMIT_PACKETS] = { "port_xmit_packets", 1 },
+	[TRAFFIC_XMIT_BYTES] = { "port_xmit_data", 4 },
+	[TRAFFIC_RCV_PACKETS] = { "port_rcv_packets", 1 },
+	[TRAFFIC_RCV_BYTES] = { "port_rcv_data", 4 },
+	[TRAFFIC_RCV_ERRORS] = { "port_rcv_errors", 1 },
+	[TRAFFIC_XMIT_DISCARDS] = { "port_xmit_discards", 1 },
+};
+
+int sysfs_write_traffic(const struct folder *f, const char *device,
+			const struct path_traffic *before, const struct path_traffic *now)
+{
+	struct sysfs s = { .folder = f };
+
+	if (f->fd < 0)
+		return 0;
+	snprintf(s.base, sizeof(s.base), "sys/class/infiniband/%s/ports/1/counters", device);
+	for (u32 i = 0; i < TRAFFIC_COUNTS; i++)
+		if (before == NULL || before->count[i] != now->count[i])
+			sysfs_put(&s, sysfs_traffic[i].path, "%llu\n",
+				  (unsigned long long)(now->count[i] / sysfs_traffic[i].unit));
 	return s.err;
 }
 

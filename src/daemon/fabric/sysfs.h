@@ -7,10 +7,15 @@
 #include "fabric/fabric.h"
 #include "daemon/folder.h"
 #include "node/node.h"
+#include "path/path.h"
 
 /* Writes or updates the device's part of FOLDER/sys. 0 or a negative errno (the tree is then
  * incomplete, which is logged). */
 int sysfs_write(const struct folder *f, const struct node_config *c);
+/* Updates those of the device's counters/ whose number is another one than in *before; NULL:
+ * all. */
+int sysfs_write_traffic(const struct folder *f, const char *device,
+			const struct path_traffic *before, const struct path_traffic *now);
 /* Deletes the device's part. */
 void sysfs_remove(const struct folder *f, const struct node_config *c);
 
