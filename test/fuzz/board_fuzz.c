@@ -51,7 +51,8 @@ static struct fuzz {
 
 int __wrap_space_open(pid_t pid, u64 nonce_addr, u64 nonce);
 int __wrap_space_write(int fd, u64 addr, u64 length, const struct iovec *here);
-int __wrap_space_read(int fd, const struct iovec *there, int n, const struct iovec *here);
+int __wrap_space_read(int fd, struct space_owner *owner, const struct iovec *there, int n,
+		      const struct iovec *here);
 
 static int kernel_copy(u64 length, const struct iovec *here)
 {
@@ -78,7 +79,8 @@ int __wrap_space_write(int fd, u64 addr, u64 length, const struct iovec *here)
 	return kernel_copy(length, here);
 }
 
-int __wrap_space_read(int fd, const struct iovec *there, int n, const struct iovec *here)
+int __wrap_space_read(int fd, struct space_owner *owner, const struct iovec *there, int n,
+		      const struct iovec *here)
 {
 	u64 length = 0;
 

@@ -142,12 +142,12 @@ static inline void hazard_lower(struct board_hazard *h, u32 done)
 	__atomic_store_n(&h->word, 0, __ATOMIC_RELEASE); /* pairs with drain_busy */
 }
 
-static int direct_copy_process(const struct shm_link *l, const struct path_target *t, u64 addr,
+static int direct_copy_process(struct shm_link *l, const struct path_target *t, u64 addr,
 			       const struct iovec *iov)
 {
 	struct iovec there = { (void *)(uintptr_t)addr, t->length };
 	int err = t->write ? space_write(l->space_fd, addr, t->length, iov)
-			   : space_read(l->space_fd, &there, 1, iov);
+			   : space_read(l->space_fd, &l->owner, &there, 1, iov);
 
 	if (err == -EIO)
 		return -EFAULT; /* the peer's memory is gone */
@@ -640,7 +640,7 @@ static int direct_pull_checked_copy(struct shm_link *l, u32 sqpn, u32 dqpn,
 	if (l->self || mapped)
 		done = direct_pull_here(mapped ? here : theirs, n, ours);
 	if (!l->self && (!mapped || direct_pull_is_moved(l, theirs, n, here, generation)))
-		done = space_read(l->space_fd, theirs, n, ours) == 0;
+		done = space_read(l->space_fd, &l->owner, theirs, n, ours) == 0;
 	/* Judged again: a queue pair that fails by itself does not wait, and its flush completions
 	 * come later than the word (finish_both). */
 	if (!direct_pull_is_valid(l, sqpn, dqpn))

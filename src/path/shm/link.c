@@ -170,7 +170,10 @@ void link_open_space(struct shm_link *l)
 	l->direct = l->shm->cfg.direct && l->board->direct;
 	if (!l->direct || l->self)
 		return;
-	fd = link_take_spare(l->shm) ? space_open(l->pid, l->board->nonce_addr, l->board->nonce)
+	l->owner = (struct space_owner){ .pid = l->pid,
+					 .nonce_addr = l->board->nonce_addr,
+					 .nonce = l->board->nonce };
+	fd = link_take_spare(l->shm) ? space_open(l->pid, l->owner.nonce_addr, l->owner.nonce)
 				     : -ENFILE;
 	if (fd >= 0) {
 		l->space_fd = fd;

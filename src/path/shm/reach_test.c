@@ -454,6 +454,48 @@ static void link_reaches__what_is_shared_of_a_closed_process(void **state)
 	assert_false(link_reaches(&l->dest, &t));
 }
 
+/* READs and pulled SENDs of what is not mapped: long ones name the process by its number, until
+ * that serves no more. */
+static void link_direct__long_reads_by_the_number(void **state)
+{
+	enum { LONG = 64 << 10 };
+	const u32 qpn = FIRST_SLOT << NODE_INDEX_BITS | 2;
+	struct shm_link *l = connect_to(0);
+	u8 *from = malloc(LONG), *to = calloc(1, LONG);
+	const struct iovec theirs = { from, LONG }, ours = { to, LONG };
+	struct path_target t = { .sqpn = 9,
+				 .dqpn = qpn,
+				 .rkey = RKEY,
+				 .va = (u64)(uintptr_t)from,
+				 .length = LONG,
+				 .type = IBV_QPT_RC };
+	struct mem_entry *e = &w.peer[0]->keys[RKEY >> MEM_TAG_BITS];
+
+	if (process_vm_readv(getpid(), &ours, 1, &theirs, 1, 0) < 0)
+		skip(); /* a container's filter */
+	memset(from, 1, LONG);
+	peer_show_key(w.peer[0], 0);
+	e->access = IBV_ACCESS_REMOTE_READ;
+	e->iova = e->addr = t.va;
+	w.peer[0]->qps[2].word = board_qp_word(IBV_QPS_RTS, IBV_QPT_RC, IBV_ACCESS_REMOTE_READ);
+	assert_int_equal(link_direct(&l->dest, &t, &ours, 1), 0);
+	assert_memory_equal(to, from, LONG);
+	assert_int_equal(l->owner.state, SPACE_SERVES);
+	l->owner.pid = 1 << 30; /* nobody's */
+	memset(from, 2, LONG);
+	assert_int_equal(link_direct(&l->dest, &t, &ours, 1), 0);
+	assert_memory_equal(to, from, LONG);
+	assert_int_equal(l->owner.state, SPACE_REFUSED);
+	l->owner.state = SPACE_UNTRIED;
+	l->owner.pid = getpid();
+	memset(from, 3, LONG);
+	assert_int_equal(link_pull(&l->dest, qpn, 9, &theirs, 1, &ours, 1, LONG), 0);
+	assert_memory_equal(to, from, LONG);
+	assert_int_equal(l->owner.state, SPACE_SERVES);
+	free(from);
+	free(to);
+}
+
 #define REACH_TEST(name)                                                                           \
 	cmocka_unit_test_setup_teardown(reach_want_shown__##name, set_up, tear_down)
 
@@ -473,6 +515,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(reach_serve__leaves_what_has_ended, set_up,
 						tear_down),
 		REACH_TEST(not_where_memory_is_out_of_reach),
+		cmocka_unit_test_setup_teardown(link_direct__long_reads_by_the_number, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(link_reaches__what_is_shared_of_a_closed_process,
 						set_up, tear_down),
 	};

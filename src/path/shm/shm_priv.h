@@ -13,6 +13,7 @@
 #include "capture/capture.h"
 #include "path/shm/ring.h"
 #include "path/shm/shm.h"
+#include "path/shm/space.h"
 
 enum {
 	SHM_LINKS = 1024,
@@ -83,6 +84,7 @@ struct shm_link {
 	int pid_fd OWNED_BY(its opener, then the engine thread); /* that closes it at a death */
 	/* the peer's address space, space.h; -1: at most its memory file is reached */
 	int space_fd OWNED_BY(its opener);
+	struct space_owner owner GUARDS_ITSELF; /* of space_fd */
 	bool direct OWNED_BY(its opener); /* the peer's memory is reachable, or some of it */
 	bool expected ATOMIC_ONLY;	  /* shm_expect was called for it, or for an alias */
 	/* its memory file; NULL: not opened. Stored with release; other threads load it with

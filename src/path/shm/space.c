@@ -12,12 +12,14 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/task.h"
 
 enum {
-	SPACE_TAIL = 8,	   /* bytes that are visible last */
-	SPACE_PIECES = 16, /* of one system call */
-	SPACE_CALL = 1 << 30, /* bytes of one: the kernel takes no more than twice that */
+	SPACE_TAIL = 8,	       /* bytes that are visible last */
+	SPACE_PIECES = 16,     /* of one system call */
+	SPACE_CALL = 1 << 30,  /* bytes of one: the kernel takes no more than twice that */
+	SPACE_LONG = 16 << 10, /* bytes: from here on process_vm_readv is faster */
 };
 
 /* A place in a list of pieces. */
@@ -86,14 +88,84 @@ int space_write(int fd, u64 addr, u64 length, const struct iovec *here)
 	return space_copy(SYS_pwritev, fd, addr, length, &c, SPACE_TAIL);
 }
 
-int space_read(int fd, const struct iovec *there, int n, const struct iovec *here)
+static void space_refuse(struct space_owner *o, long done)
+{
+	log_info("shm", "long reads of process %d go by its descriptor: %s", (int)o->pid,
+		 done < 0 ? strerror(errno) : "its number is another process'");
+	__atomic_store_n(&o->state, SPACE_REFUSED, __ATOMIC_RELAXED);
+}
+
+/* Reads `bytes` at `addr`, then the nonce, into `part`, which has room for it behind its `n`
+ * elements. False: nothing of what came counts. */
+static bool space_call_owner(struct space_owner *o, u64 addr, u64 bytes, struct iovec *part, int n)
+{
+	u64 found = ~o->nonce;
+	const struct iovec there[] = { { (void *)(uintptr_t)addr, bytes },
+				       { (void *)(uintptr_t)o->nonce_addr, sizeof(found) } };
+	long done;
+
+	part[n] = (struct iovec){ &found, sizeof(found) };
+	done = syscall(SYS_process_vm_readv, o->pid, part, n + 1ul, there, ARRAY_LEN(there), 0ul);
+	/* The nonce came last: a process that has it now had it during the copy, for exec leaves it
+	 * behind, and a child does not inherit it. */
+	if (likely(done == (long)(bytes + sizeof(found)) && found == o->nonce))
+		return true;
+	/* If memory is missing, there or here, the descriptor tells which. */
+	if (done >= (long)bytes ||
+	    (done < 0 && (bytes == 0 || (errno != EFAULT && errno != ENOMEM))))
+		space_refuse(o, done);
+	return false;
+}
+
+/* Tells whether long reads may name the owner's number. Before the first one it is tried by the
+ * nonce alone, so that no other process' memory comes where the number was never the owner's: in
+ * another PID namespace. */
+static bool space_serves(struct space_owner *o)
+{
+	u32 state = __atomic_load_n(&o->state, __ATOMIC_RELAXED);
+	struct iovec nonce;
+
+	if (likely(state != SPACE_UNTRIED))
+		return state == SPACE_SERVES;
+	/* not over the refusal that another thread has met meanwhile */
+	return space_call_owner(o, 0, 0, &nonce, 0) &&
+	       __atomic_compare_exchange_n(&o->state, &state, SPACE_SERVES, false, __ATOMIC_RELAXED,
+					   __ATOMIC_RELAXED);
+}
+
+/* False: it is to be read again, by the descriptor. */
+static bool space_read_long(struct space_owner *o, const struct iovec *there,
+			    struct space_cursor *c)
+{
+	u64 addr = (u64)(uintptr_t)there->iov_base, done = 0, bytes;
+	struct iovec part[SPACE_PIECES];
+
+	for (; done < there->iov_len; done += bytes) {
+		int n = space_take(c, MIN(there->iov_len - done, (u64)SPACE_CALL), part,
+				   SPACE_PIECES - 1, &bytes);
+
+		if (!space_call_owner(o, addr + done, bytes, part, n))
+			return false;
+	}
+	return true;
+}
+
+int space_read(int fd, struct space_owner *owner, const struct iovec *there, int n,
+	       const struct iovec *here)
 {
 	struct space_cursor c = { here, 0 };
 	int err = 0;
 
-	for (int i = 0; i < n && err == 0; i++)
+	for (int i = 0; i < n && err == 0; i++) {
+		struct space_cursor before = c;
+
+		if (owner != NULL && there[i].iov_len >= SPACE_LONG && space_serves(owner) &&
+		    space_read_long(owner, &there[i], &c))
+			continue;
+		c = before;
 		err = space_copy(SYS_preadv, fd, (u64)(uintptr_t)there[i].iov_base,
 				 there[i].iov_len, &c, 0);
+	}
 	return err;
 }
 
@@ -111,7 +183,7 @@ int space_open(pid_t pid, u64 nonce_addr, u64 nonce)
 	fd = fd_own(open(path, O_RDWR | O_CLOEXEC));
 	if (fd < 0)
 		return -errno;
-	err = space_read(fd, &there, 1, &here);
+	err = space_read(fd, NULL, &there, 1, &here);
 	if (err == 0 && found == nonce)
 		return fd;
 	close(fd);

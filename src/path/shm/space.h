@@ -5,8 +5,15 @@
  * another process' by then. Opening needs the right to attach by ptrace; using it does not, so a
  * process that drops that right later keeps its links.
  *
- * Like an adapter's DMA such a copy writes to private memory that the application has made
- * read-only since. Read-only shared memory refuses it.
+ * Long reads go by process_vm_readv(2), which copies from page to page where the descriptor has a
+ * page of the kernel's in between. That call names the process by its number, which may be another
+ * process', or another program's after exec. So the last piece of each call is the nonce, which
+ * lies in one address space only. Where it is not found, or anything is missing, the descriptor is
+ * read: no request succeeds by what came, though the reader's memory may keep it. Writes never name
+ * a number, for no one could take them back.
+ *
+ * Like an adapter's DMA a copy by the descriptor writes to private memory that the application has
+ * made read-only since. Read-only shared memory refuses it.
  */
 #ifndef PATH_SHM_SPACE_H
 #define PATH_SHM_SPACE_H
@@ -26,8 +33,23 @@ int space_open(pid_t pid, u64 nonce_addr, u64 nonce);
  * -EFAULT: the pieces here are not mapped. Some bytes may have been copied. No cancellation
  * point. */
 int space_write(int fd, u64 addr, u64 length, const struct iovec *here);
-/* Copies `n` pieces there to the pieces here, which are as long together. As above. */
-int space_read(int fd, const struct iovec *there, int n, const struct iovec *here);
+/* The process whose address space a descriptor is of, for long reads. */
+struct space_owner {
+	pid_t pid FIXED;
+	u64 nonce_addr FIXED, nonce FIXED; /* as for space_open */
+	u32 state OWNED_BY(nobody : atomic); /* enum space_reads */
+};
+
+enum space_reads {
+	SPACE_UNTRIED,
+	SPACE_SERVES,  /* the number named the process when it was tried */
+	SPACE_REFUSED, /* the kernel refuses, or the number names another process: never again */
+};
+
+/* Copies `n` pieces there to the pieces here, which are as long together. As above. `owner`:
+ * that of the descriptor; NULL: the descriptor serves for long pieces, too. */
+int space_read(int fd, struct space_owner *owner, const struct iovec *there, int n,
+	       const struct iovec *here);
 
 /* Tells whether the process `pid` is stopped, as by SIGSTOP. A hint: the pid may be another
  * process' by now. */
