@@ -110,11 +110,13 @@ static bool traffic_show(struct daemon *d)
 	bool any = false;
 
 	for (u32 i = 0; i < NODE_DEVICES; i++) {
-		before[i] = t->devices[i].shown;
-		for (u32 k = 0; t->devices[i].id != 0 && t->devices[i].id == d->devices[i].id &&
-				k < TRAFFIC_COUNTS;
-		     k++) {
-			traffic_add(&t->devices[i].shown.count[k], t->news[i].count[k]);
+		struct traffic_device *v = &t->devices[i];
+
+		before[i] = v->shown;
+		if (v->id == 0 || v->id != d->devices[i].id)
+			continue;
+		for (u32 k = 0; k < TRAFFIC_COUNTS; k++) {
+			traffic_add(&v->shown.count[k], t->news[i].count[k]);
 			any |= t->news[i].count[k] != 0;
 		}
 	}

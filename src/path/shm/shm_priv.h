@@ -6,6 +6,7 @@
  *   board.c   what a process shows peers  reach.c  maps of a peer's memory file
  *   drive.c   whether a peer's engine is faster than the kernel
  *   space.c   copies by the kernel        tap.c    records what a link sends during a capture
+ *   traffic.c what has crossed the ports of a process
  */
 #ifndef PATH_SHM_SHM_PRIV_H
 #define PATH_SHM_SHM_PRIV_H

@@ -9,7 +9,7 @@
 
 enum {
 	TALLY_HEADERS = ROCE_BTH + ROCE_ICRC, /* of each packet */
-	TALLY_DETH = 8,			/* of a datagram, beside them */
+	TALLY_DETH = 8,			      /* of a datagram, beside them */
 };
 
 /* An entry as its owner shows it while it counts. */
@@ -25,7 +25,7 @@ static u64 tally_load(const u64 *count)
 
 /* Adds `payload` bytes in `packets`, for the port that `count` belongs to. */
 static void tally_add(struct path_traffic *t, enum path_traffic_count count, u64 packets,
-			u64 payload)
+		      u64 payload)
 {
 	t->count[count] += packets;
 	t->count[count + 1] += payload + packets * TALLY_HEADERS;
@@ -54,10 +54,9 @@ static void tally_of_datagrams(const struct board_tally *t, struct path_traffic 
 {
 	u64 sent = tally_load(&t->sent), received = tally_load(&t->received);
 
-	tally_add(port, TRAFFIC_XMIT_PACKETS, sent,
-		    tally_load(&t->sent_bytes) + sent * TALLY_DETH);
+	tally_add(port, TRAFFIC_XMIT_PACKETS, sent, tally_load(&t->sent_bytes) + sent * TALLY_DETH);
 	tally_add(port, TRAFFIC_RCV_PACKETS, received,
-		    tally_load(&t->received_bytes) + received * TALLY_DETH);
+		  tally_load(&t->received_bytes) + received * TALLY_DETH);
 }
 
 /* READs are among what is sent, and counted before. So what is sent is loaded first: a READ that
@@ -84,8 +83,8 @@ _Static_assert(NODE_DEVICES == 1 << (8 - BOARD_DEVICE_SHIFT), "any `link` names 
 static struct tally_kind tally_kind_of(const struct board_qp *q)
 {
 	return (struct tally_kind){ .link = __atomic_load_n(&q->link, __ATOMIC_ACQUIRE),
-				      .mtu = __atomic_load_n(&q->mtu, __ATOMIC_ACQUIRE),
-				      .to = __atomic_load_n(&q->to, __ATOMIC_ACQUIRE) };
+				    .mtu = __atomic_load_n(&q->mtu, __ATOMIC_ACQUIRE),
+				    .to = __atomic_load_n(&q->to, __ATOMIC_ACQUIRE) };
 }
 
 /* Adds what one queue pair tells. Nothing, if its owner changes it meanwhile. */
