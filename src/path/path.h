@@ -299,6 +299,11 @@ struct path_ops {
 	 * NULL: never. */
 	u32 (*writes)(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
 		      const struct path_write *w, u32 n);
+	/* Does the first of such WRITEs together where the peer's memory is not mapped here, in
+	 * order, if their targets adjoin. Returns how many; direct() says why one is not done.
+	 * NULL: never. */
+	u32 (*writes_joined)(struct path_dest *d, u32 sqpn, u32 dqpn, const struct path_write *w,
+			     u32 n);
 	/* Looks up the peer's end of the connection from `sqpn` here to `dqpn` there. False: it is
 	 * not shown yet. NULL: the packets tell, for the path cuts them at the path MTU. */
 	bool (*peer_end)(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_end *out);

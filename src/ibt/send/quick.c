@@ -190,12 +190,12 @@ static inline bool quick_may_send(const struct ibt_qp *qp) REQUIRES(qp->req.sq_l
 	       qp->req.next == qp->req.head;
 }
 
-/* What is left when as many as possible have gone the short way. */
-static NOINLINE struct ibv_send_wr *quick_send_list(struct ibt_qp *qp, struct ibv_send_wr *wr)
+/* What is left when as many as possible have gone the short way. `before`: one that has been
+ * refused there. */
+static NOINLINE struct ibv_send_wr *quick_send_list(struct ibt_qp *qp, struct ibv_send_wr *wr,
+						    const struct ibv_send_wr *before)
 	REQUIRES(qp->req.sq_lock)
 {
-	struct ibv_send_wr *before = NULL;
-
 	while (wr != before && quick_may_send(qp)) {
 		before = wr;
 		if (wr->opcode == IBV_WR_SEND)
@@ -223,12 +223,15 @@ int ibt_post_send(struct ibt_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	__builtin_prefetch(&qp->dest);
 	lock_acquire(&qp->req.sq_lock);
 	if (likely(wr != NULL && quick_may_send(qp))) {
-		if (wr->opcode == IBV_WR_RDMA_WRITE)
+		const struct ibv_send_wr *first = wr;
+		bool writes = wr->opcode == IBV_WR_RDMA_WRITE;
+
+		if (writes)
 			wr = write_post(qp, wr);
 		else if (wr->opcode == IBV_WR_SEND && wr->next == NULL)
 			wr = likely(quick_send_one(qp, wr)) ? NULL : wr;
 		if (unlikely(wr != NULL))
-			wr = quick_send_list(qp, wr);
+			wr = quick_send_list(qp, wr, writes ? first : NULL);
 		if (likely(wr == NULL)) {
 			lock_release(&qp->req.sq_lock);
 			return 0;

@@ -1,7 +1,7 @@
-/* write.c: the fast path of WRITEs into memory that is mapped here: RC, one local piece of memory
- * each, with nothing else in flight. They are done when the path has taken them, so there is no
- * record of them, only a completion if one is requested. All other WRITEs take the general path
- * (qp.c, requester.c) from the beginning.
+/* write.c: the fast path of WRITEs into memory that is mapped here, and of those of a list that
+ * adjoin where it is not: RC, one local piece of memory each, with nothing else in flight. They are
+ * done when the path has taken them, so there is no record of them, only a completion if one is
+ * requested. All other WRITEs take the general path (qp.c, requester.c) from the beginning.
  *
  * In: requests    Out: the peer's memory, completions
  * Runs: the poster    Locks: sq_lock, then the CQ's
@@ -104,12 +104,24 @@ unlock:
 	return done != 0;
 }
 
+/* Does the first WRITEs together, where nothing is mapped. Returns how many. */
+static NOINLINE u32 write_join(struct ibt_qp *qp, const struct path_write *w, u32 n)
+	REQUIRES(qp->req.sq_lock)
+{
+	const struct path_ops *ops = qp->dest->path->ops;
+
+	if (n < 2 || ops->writes_joined == NULL || w[1].va != w->va + w->length ||
+	    w[1].rkey != w->rkey)
+		return 0;
+	return ops->writes_joined(qp->dest, qp->qpn, qp->dest_qpn, w, n);
+}
+
 struct ibv_send_wr *write_post(struct ibt_qp *qp, struct ibv_send_wr *wr)
 {
 	struct path_write list[WRITE_LIST];
 	const struct path_ops *ops = qp->dest->path->ops;
 	const struct ibv_send_wr *next = wr;
-	u32 count = 0, used = sq_used(qp), most;
+	u32 count = 0, used = sq_used(qp), most, done;
 
 	if (unlikely(ops->writes == NULL || qp->req.tail != qp->req.head ||
 		     used >= qp->req.ring.size || qp->req.ring.max_sge == 0))
@@ -123,6 +135,8 @@ struct ibv_send_wr *write_post(struct ibt_qp *qp, struct ibv_send_wr *wr)
 	} while (next != NULL && count < most);
 	if (unlikely(count == 0))
 		return wr;
-	count = ops->writes(qp->dest, qp->qpn, qp->dest_qpn, &qp->grant, list, count);
-	return likely(count != 0) ? write_complete(qp, wr, count) : wr;
+	done = ops->writes(qp->dest, qp->qpn, qp->dest_qpn, &qp->grant, list, count);
+	if (unlikely(done == 0))
+		done = write_join(qp, list, count);
+	return likely(done != 0) ? write_complete(qp, wr, done) : wr;
 }

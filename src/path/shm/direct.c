@@ -31,10 +31,12 @@
 #include "path/shm/space.h"
 
 enum {
-	DRAIN_LIMIT_MS = 2000,	/* for a hazard that writes at this process' addresses */
+	DRAIN_LIMIT_MS = 2000,	 /* for a hazard that writes at this process' addresses */
 	DRAIN_HARMLESS_MS = 100, /* for a hazard that is harmless but costs a slot */
-	DRAIN_LOOK_MS = 5, /* after so long a peer is checked for being stopped */
-	PULL_PIECES = 4, /* beyond this the kernel copies */
+	DRAIN_LOOK_MS = 5,	 /* after so long a peer is checked for being stopped */
+	PULL_PIECES = 4,	 /* beyond this the kernel copies */
+	JOIN_LONGEST =
+		8 << 10, /* bytes of a WRITE that shares a system call; drive.c's DRIVE_MOST */
 	/* for a hazard without a key: no entry of the table has this index */
 	NO_KEY = SHM_ANY_KEY - 1,
 };
@@ -492,6 +494,82 @@ u32 link_writes(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
 		more = grant_use(l, sqpn, dqpn, g, w + done, n - done);
 		done += more;
 	} while (unlikely(more != 0 && done < n));
+	return done;
+}
+
+/* ---- several WRITEs that adjoin, where nothing is mapped ---- */
+
+/* Lists the first WRITEs whose targets adjoin: *length bytes. */
+static u32 join_list(const struct path_write *w, u32 n, struct iovec list[SPACE_JOINED],
+		     u64 *length)
+{
+	u32 count = 0;
+
+	for (*length = 0; count < MIN(n, (u32)SPACE_JOINED); count++) {
+		if (w[count].rkey != w->rkey || w[count].va != w->va + *length ||
+		    w[count].length > JOIN_LONGEST)
+			break;
+		list[count] = (struct iovec){ (void *)(uintptr_t)w[count].from, w[count].length };
+		*length += w[count].length;
+	}
+	return count;
+}
+
+/* As direct_is_taken. Together they cost little more than the first of them alone. */
+static bool join_is_taken(struct shm_link *l, struct path_target t, const struct path_write *w,
+			  const struct direct_place *place)
+{
+	if (place->here != NULL)
+		return false;
+	t.length = w->length;
+	return place->adopted || !drive_is_faster(l, &t);
+}
+
+/* Copies while a hazard is up. As direct_leave: if access was revoked meanwhile they count as not
+ * done. */
+static u32 join_copy(struct shm_link *l, const struct path_target *t,
+		     const struct direct_place *place, const struct iovec *list, u32 n)
+{
+	const u32 need = IBV_ACCESS_REMOTE_WRITE;
+	struct board_hazard *h;
+	u32 done = 0;
+	u64 now;
+
+	h = hazard_raise(l, t->rkey >> MEM_TAG_BITS, t->dqpn, HAZARD_WRITES, &now);
+	if (h == NULL)
+		return 0;
+	if (direct_holds(l, t, need, place, now) && direct_ends_agree(l, t->sqpn, t->dqpn))
+		done = space_write_each(l->space_fd, place->addr, list, n);
+	now = __atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE);
+	if (done != 0 && !direct_holds(l, t, need, place, now))
+		done = 0;
+	hazard_lower(h, done);
+	return done;
+}
+
+u32 link_writes_joined(struct path_dest *d, u32 sqpn, u32 dqpn, const struct path_write *w, u32 n)
+{
+	struct shm_link *l = link_real(d);
+	struct path_target t = { .sqpn = sqpn,
+				 .dqpn = dqpn,
+				 .rkey = w->rkey,
+				 .va = w->va,
+				 .write = true,
+				 .type = IBV_QPT_RC };
+	struct iovec list[SPACE_JOINED];
+	struct direct_place place;
+	u32 done;
+
+	if (!link_is_plain(l) || !l->direct || l->self || l->space_fd < 0)
+		return 0;
+	n = join_list(w, n, list, &t.length);
+	/* all of the targets are judged as one */
+	if (n < 2 || !direct_look(l, &t, IBV_ACCESS_REMOTE_WRITE, &place) ||
+	    !join_is_taken(l, t, w, &place))
+		return 0;
+	done = join_copy(l, &t, &place, list, n);
+	if (done > 1 && !place.adopted)
+		drive_joined(l, done - 1);
 	return done;
 }
 

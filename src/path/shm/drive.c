@@ -164,6 +164,16 @@ bool drive_is_faster(struct shm_link *l, const struct path_target *t)
 	return true;
 }
 
+void drive_joined(struct shm_link *l, u32 more)
+{
+	struct shm_drive *d = &l->drive;
+	u32 shy = HINT(d->shy);
+
+	SET_HINT(d->next_ns, clock_now_ns()); /* it took as long as several */
+	if (unlikely(shy != 0))
+		SET_HINT(d->shy, shy - MIN(shy, more));
+}
+
 /* ---- what becomes of it ---- */
 
 void drive_answered(struct shm_link *l, u32 n, u64 ns, bool more)

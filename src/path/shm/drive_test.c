@@ -225,6 +225,22 @@ static void peer__that_is_slow_is_tried_seldom(void **state)
 	assert_in_range(n, 32000, 36000);
 }
 
+/* WRITEs that share a system call are as many copies. */
+static void peer__that_is_slow_is_tried_after_joined_copies_too(void **state)
+{
+	u32 n = 0;
+
+	world_see_polls();
+	answers_until_copied(18 * US);
+	for (; n < 10000 && !is_left(0); n++) {
+		drive_joined(&w.link, 15);
+		world_pass(US, 10);
+	}
+	assert_in_range(n, 4000 / 16, 4500 / 16);
+	drive_joined(&w.link, 15);
+	assert_true(is_left(0));
+}
+
 /* Some waits in many are paid for by the others, and then nothing is held against the peer. */
 static void peer__that_is_slow_at_times_is_trusted(void **state)
 {
@@ -366,6 +382,7 @@ int main(void)
 		WORLD_TEST(sleep__of_this_process_rings_at_once),
 		WORLD_TEST(sleep__rings_no_peer_that_has_polled_since),
 		WORLD_TEST(peer__that_is_slow_is_tried_seldom),
+		WORLD_TEST(peer__that_is_slow_is_tried_after_joined_copies_too),
 		WORLD_TEST(peer__that_is_slow_at_times_is_trusted),
 		WORLD_TEST(stream__wakes_a_peer_that_sleeps),
 		WORLD_TEST(stream__ends_with_a_pause),

@@ -2,6 +2,7 @@
  * peer, whose boards and memory files are its own. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -496,6 +497,167 @@ static void link_direct__long_reads_by_the_number(void **state)
 	free(to);
 }
 
+/* ---- WRITEs that adjoin ---- */
+
+enum { JOIN_N = 16, JOIN_EACH = 100, JOIN_QPN = FIRST_SLOT << NODE_INDEX_BITS | 2 };
+
+/* The target: two pages, of which the second one may go. */
+static u8 *join_begin(struct path_write list[JOIN_N], const u8 *from, struct shm_link **l)
+{
+	u64 page = (u64)sysconf(_SC_PAGESIZE);
+	u8 *to = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct mem_entry *e = &w.peer[0]->keys[RKEY >> MEM_TAG_BITS];
+	struct board_qp *ours;
+
+	assert_true(to != MAP_FAILED);
+	*l = connect_to(0);
+	peer_show_key(w.peer[0], 0);
+	e->iova = e->addr = (u64)(uintptr_t)to;
+	e->length = 2 * page;
+	w.board->slots[0] = 0; /* our end, which agrees in MTU and PSN */
+	w.board->slot_count = 1;
+	ours = &w.board->qps[9];
+	*ours = (struct board_qp){ .word = w.peer[0]->qps[2].word, .qpn = 9, .peer_qpn = JOIN_QPN };
+	for (u32 i = 0; i < JOIN_N; i++)
+		list[i] = (struct path_write){ .from = from + (size_t)i * JOIN_EACH,
+					       .va = e->addr + (u64)i * JOIN_EACH,
+					       .length = JOIN_EACH,
+					       .rkey = RKEY };
+	return to;
+}
+
+static void link_writes_joined__takes_what_adjoins(void **state)
+{
+	u8 from[JOIN_N * JOIN_EACH] = { 0 };
+	struct path_write list[JOIN_N];
+	struct shm_link *l;
+	u8 *to = join_begin(list, from, &l);
+
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (u8)(i * 7 + 1);
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), JOIN_N);
+	assert_memory_equal(to, from, sizeof(from));
+	assert_int_equal(to[sizeof(from)], 0);
+	assert_int_equal(w.board->hazards[0].done, JOIN_N);
+	assert_int_equal(w.board->hazards[0].word, 0);
+	/* of one there is nothing to join */
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, 1), 0);
+	list[5].va++;
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), 5);
+	list[3].rkey++;
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), 3);
+	list[1].length = (8 << 10) + 1; /* worth a system call of its own */
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), 0);
+	munmap(to, 2 * (size_t)sysconf(_SC_PAGESIZE));
+}
+
+/* The first one that fails is left, with all behind it, so that its own error shows. */
+static void link_writes_joined__ends_before_what_fails(void **state)
+{
+	u64 page = (u64)sysconf(_SC_PAGESIZE);
+	u8 from[JOIN_N * JOIN_EACH] = { 0 };
+	struct path_write list[JOIN_N];
+	struct shm_link *l;
+	u8 *to = join_begin(list, from, &l);
+
+	memset(from, 1, sizeof(from));
+	for (u32 i = 0; i < JOIN_N; i++)
+		list[i].va += page - 4 * JOIN_EACH - 1; /* the fourth one ends at the page */
+	munmap(to + page, page);
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), 4);
+	assert_memory_equal(to + page - 4 * JOIN_EACH - 1, from, 4 * JOIN_EACH);
+	list[0].va += JOIN_EACH / 2; /* in the middle of it, then from its beginning */
+	list[1].va += JOIN_EACH / 2;
+	list[2].va += JOIN_EACH / 2;
+	list[3].va += JOIN_EACH / 2;
+	list[4].va += JOIN_EACH / 2;
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, 5), 3);
+	list[2].from = to + page; /* the memory here */
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, 5), 2);
+	munmap(to, page);
+}
+
+/* A key that ends within the list, or no more: all of it is left. */
+static void link_writes_joined__only_what_all_may(void **state)
+{
+	u8 from[JOIN_N * JOIN_EACH] = { 0 };
+	struct path_write list[JOIN_N];
+	struct shm_link *l;
+	u8 *to = join_begin(list, from, &l);
+	struct mem_entry *e = &w.peer[0]->keys[RKEY >> MEM_TAG_BITS];
+
+	memset(from, 1, sizeof(from));
+	e->length = JOIN_N * JOIN_EACH - 1;
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), 0);
+	e->length++;
+	w.peer[0]->firsts[2].rq = 1; /* the ends do not agree */
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), 0);
+	w.peer[0]->firsts[2].rq = 0;
+	e->access = IBV_ACCESS_REMOTE_READ;
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), 0);
+	assert_int_equal(to[0], 0);
+	e->access = IBV_ACCESS_REMOTE_WRITE;
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), JOIN_N);
+	munmap(to, 2 * (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static void *join_change(void *arg)
+{
+	bool *end = arg;
+
+	while (!__atomic_load_n(end, __ATOMIC_RELAXED))
+		__atomic_fetch_add(&w.peer[0]->generation, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+/* Other queue pairs and keys of the peer come and go: WRITEs that were seen count as done, so that
+ * they are not done again. Those that were not begun may be left. */
+static void link_writes_joined__are_done_once(void **state)
+{
+	u8 from[JOIN_N * JOIN_EACH] = { 0 };
+	struct path_write list[JOIN_N];
+	struct shm_link *l;
+	u8 *to = join_begin(list, from, &l);
+	bool end = false;
+	u32 joined = 0, wrong = 0;
+	pthread_t other;
+
+	assert_int_equal(pthread_create(&other, NULL, join_change, &end), 0);
+	for (int i = 0; i < 1000; i++) {
+		u32 done;
+
+		l->drive.copies = 0; /* no row that is worth waking the peer for */
+		memset(from, i % 2 + 1, sizeof(from));
+		memset(to, 0, sizeof(from));
+		done = link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N);
+		joined += done == JOIN_N;
+		wrong += done != 0 && done != JOIN_N;
+		wrong += to[0] != (done == 0 ? 0 : from[0]);
+	}
+	__atomic_store_n(&end, true, __ATOMIC_RELAXED);
+	pthread_join(other, NULL);
+	munmap(to, 2 * (size_t)sysconf(_SC_PAGESIZE));
+	assert_int_equal(wrong, 0);
+	assert_true(joined > 0);
+}
+
+/* A peer that was slow gets packets again after so many copies. */
+static void link_writes_joined__count_as_copies(void **state)
+{
+	u8 from[JOIN_N * JOIN_EACH] = { 0 };
+	struct path_write list[JOIN_N];
+	struct shm_link *l;
+	u8 *to = join_begin(list, from, &l);
+
+	l->drive.shy = 100;
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), JOIN_N);
+	assert_int_equal(l->drive.shy, 100 - JOIN_N);
+	list[2].va++;
+	assert_int_equal(link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N), 2);
+	assert_int_equal(l->drive.shy, 100 - JOIN_N - 2);
+	munmap(to, 2 * (size_t)sysconf(_SC_PAGESIZE));
+}
+
 #define REACH_TEST(name)                                                                           \
 	cmocka_unit_test_setup_teardown(reach_want_shown__##name, set_up, tear_down)
 
@@ -516,6 +678,16 @@ int main(void)
 						tear_down),
 		REACH_TEST(not_where_memory_is_out_of_reach),
 		cmocka_unit_test_setup_teardown(link_direct__long_reads_by_the_number, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(link_writes_joined__takes_what_adjoins, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(link_writes_joined__ends_before_what_fails, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(link_writes_joined__only_what_all_may, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(link_writes_joined__are_done_once, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(link_writes_joined__count_as_copies, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(link_reaches__what_is_shared_of_a_closed_process,
 						set_up, tear_down),

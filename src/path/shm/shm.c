@@ -543,6 +543,7 @@ static const struct path_ops shm_ops = {
 	.direct = link_direct,
 	.answered = link_answered,
 	.writes = link_writes,
+	.writes_joined = link_writes_joined,
 	.peer_end = link_peer_end,
 	.atomic = link_atomic,
 	.reaches = link_reaches,

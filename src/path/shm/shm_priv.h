@@ -163,6 +163,7 @@ int link_direct(struct path_dest *d, const struct path_target *t, const struct i
 		int iovcnt);
 u32 link_writes(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_grant *g,
 		const struct path_write *w, u32 n);
+u32 link_writes_joined(struct path_dest *d, u32 sqpn, u32 dqpn, const struct path_write *w, u32 n);
 int link_atomic(struct path_dest *d, const struct path_target *t, struct path_atomic *a);
 bool link_peer_end(struct path_dest *d, u32 sqpn, u32 dqpn, struct path_end *out);
 bool link_reaches(struct path_dest *d, const struct path_target *t);
@@ -235,6 +236,9 @@ static inline bool link_is_watched(const struct shm_link *l)
 /* Tells whether a one-sided operation on memory that is not mapped here should go as a packet. If
  * so the caller sends it at once. */
 bool drive_is_faster(struct shm_link *l, const struct path_target *t);
+/* `more` operations have shared the system call of one that was copied. For the account of a peer
+ * that is slow each is a copy; in a row of copies they are one. */
+void drive_joined(struct shm_link *l, u32 more);
 /* As path_ops.answered. */
 void link_answered(struct path_dest *d, u32 n, u64 ns, bool more);
 /* `n` operations that were left have ended, the last after so long. */

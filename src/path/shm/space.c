@@ -16,7 +16,10 @@
 #include "base/task.h"
 
 enum {
-	SPACE_TAIL = 8,	       /* bytes that are visible last */
+	/* Bytes that are visible last, so a piece of their own: within one piece the kernel's
+	 * memcpy stores in an order of its own (x86: `rep movsb`, whose stores are not ordered
+	 * among each other; arm64: no store is). Up to 8 bytes are one piece anyway. */
+	SPACE_TAIL = 8,
 	SPACE_PIECES = 16,     /* of one system call */
 	SPACE_CALL = 1 << 30,  /* bytes of one: the kernel takes no more than twice that */
 	SPACE_LONG = 16 << 10, /* bytes: from here on process_vm_readv is faster */
@@ -86,6 +89,33 @@ int space_write(int fd, u64 addr, u64 length, const struct iovec *here)
 	struct space_cursor c = { here, 0 };
 
 	return space_copy(SYS_pwritev, fd, addr, length, &c, SPACE_TAIL);
+}
+
+u32 space_pieces(const struct iovec *here, u32 n, struct iovec part[2 * SPACE_JOINED])
+{
+	u32 parts = 0;
+
+	for (u32 i = 0; i < n; i++) {
+		struct space_cursor c = { &here[i], 0 };
+		u64 length = here[i].iov_len, bytes;
+
+		if (length > SPACE_TAIL)
+			parts += (u32)space_take(&c, length - SPACE_TAIL, &part[parts], 1, &bytes);
+		parts += (u32)space_take(&c, MIN(length, (u64)SPACE_TAIL), &part[parts], 1, &bytes);
+	}
+	return parts;
+}
+
+u32 space_write_each(int fd, u64 addr, const struct iovec *here, u32 n)
+{
+	struct iovec part[2 * SPACE_JOINED];
+	u32 parts = space_pieces(here, n, part), whole = 0;
+	long done = syscall(SYS_pwritev, fd, part, (unsigned long)parts, (unsigned long)addr,
+			    (unsigned long)(addr >> 32));
+
+	while (whole < n && done >= (long)here[whole].iov_len)
+		done -= (long)here[whole++].iov_len;
+	return whole;
 }
 
 static void space_refuse(struct space_owner *o, long done)

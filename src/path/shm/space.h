@@ -23,6 +23,8 @@
 
 #include "base/compiler.h"
 
+enum { SPACE_JOINED = 16 /* copies of one system call, at most */ };
+
 /* Opens the address space of process `pid` if `nonce` lies at `nonce_addr` in it: the pid says
  * where to look, the nonce that it is the right process. A descriptor, or a negative errno: -ESRCH
  * if it is another process. */
@@ -33,6 +35,14 @@ int space_open(pid_t pid, u64 nonce_addr, u64 nonce);
  * -EFAULT: the pieces here are not mapped. Some bytes may have been copied. No cancellation
  * point. */
 int space_write(int fd, u64 addr, u64 length, const struct iovec *here);
+/* Lists the pieces of `n` copies, of which the last 8 bytes of each are to be visible last. Returns
+ * how many. */
+u32 space_pieces(const struct iovec *here, u32 n, struct iovec part[2 * SPACE_JOINED]);
+/* Copies `n` pieces here to `addr` there, one behind the other, each as space_write does, at most
+ * SPACE_JOINED. Returns how many were copied whole, from the first on; of the next one some bytes
+ * may have been copied. */
+u32 space_write_each(int fd, u64 addr, const struct iovec *here, u32 n);
+
 /* The process whose address space a descriptor is of, for long reads. */
 struct space_owner {
 	pid_t pid FIXED;

@@ -468,6 +468,24 @@ static void space_read__by_the_descriptor_if_the_kernel_refuses(void **state)
 	twin_end(&t);
 }
 
+/* The kernel stores within a piece in an order of its own. */
+static void space_pieces__of_each_copy_the_last_word_last(void **state)
+{
+	static const size_t lengths[] = { 1, 8, 9, 100 };
+	static const size_t expected[] = { 1, 8, 1, 8, 92, 8 };
+	struct iovec copy[ARRAY_LEN(lengths)], part[2 * SPACE_JOINED];
+	u8 memory[128], *at = memory;
+
+	for (size_t i = 0; i < ARRAY_LEN(lengths); at += lengths[i++])
+		copy[i] = (struct iovec){ at, lengths[i] };
+	assert_int_equal(space_pieces(copy, ARRAY_LEN(copy), part), ARRAY_LEN(expected));
+	at = memory;
+	for (size_t i = 0; i < ARRAY_LEN(expected); at += expected[i++]) {
+		assert_ptr_equal(part[i].iov_base, at);
+		assert_int_equal(part[i].iov_len, expected[i]);
+	}
+}
+
 static void space_open__refuses_another_nonce(void **state)
 {
 	assert_int_equal(space_open(getpid(), (u64)(uintptr_t)&nonce, nonce + 1), -ESRCH);
@@ -575,6 +593,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(space_read__nothing_after_exec),
 		cmocka_unit_test(space_read__long_ones_that_are_not_all_mapped),
 		cmocka_unit_test(space_read__by_the_descriptor_if_the_kernel_refuses),
+		cmocka_unit_test(space_pieces__of_each_copy_the_last_word_last),
 		cmocka_unit_test(space_open__refuses_another_nonce),
 		cmocka_unit_test(space_write__nothing_after_exec),
 		cmocka_unit_test(space_write__nothing_after_exit),
