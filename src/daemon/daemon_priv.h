@@ -165,6 +165,12 @@ int event_describe(const struct proc *peer, const struct proc *to, struct proto_
 /* Judges and answers one packet; false: the connection must end. */
 bool service_handle(struct proc *p, const union proto_request *q, struct message *m);
 
+/* ---- serve_slot.c ---- */
+
+/* Shows in the directory which slots' processes are reached over the wire only, also those of
+ * processes that have not come back yet. */
+void serve_slot_show(struct daemon *d);
+
 /* ---- route.c ---- */
 
 /* udp_addresses.to_qp1: passes a datagram to QP1 to its process, or answers it if nobody will.

@@ -100,8 +100,11 @@ bool route_is_incomplete(struct daemon *d)
 
 void route_show(struct daemon *d)
 {
+	bool incomplete = route_is_incomplete(d);
+
+	serve_slot_show(d); /* the bits of slots whose processes have ended are gone */
 	/* pairs with the acquire in directory_is_incomplete */
-	__atomic_store_n(&d->directory->incomplete, route_is_incomplete(d), __ATOMIC_RELEASE);
+	__atomic_store_n(&d->directory->incomplete, incomplete, __ATOMIC_RELEASE);
 }
 
 /* The process that listens for a request; NULL: none. */

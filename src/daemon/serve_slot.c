@@ -10,6 +10,25 @@
 #include "daemon/fabric/fabricd.h"
 #include "daemon/service.h"
 
+void serve_slot_show(struct daemon *d)
+{
+	u64 words[NODE_SLOTS / 64], any = 0;
+
+	memcpy(words, d->slots.file.wire_only, sizeof(words));
+	for (u32 i = 0; i < ARRAY_LEN(words); i++)
+		any |= words[i];
+	words[0] |= any != 0;
+	for (u32 i = 0; i < ARRAY_LEN(words); i++)
+		__atomic_store_n(&d->directory->wire_only[i], words[i], __ATOMIC_RELEASE);
+}
+
+/* The process has taken or claimed slots. */
+static void serve_slot_show_of(const struct proc *p)
+{
+	slots_note_wire_only(&p->daemon->slots, p->process, p->who.wire_only != 0);
+	serve_slot_show(p->daemon);
+}
+
 static int serve_slot_take(struct request *r)
 {
 	struct proto_slot_reply reply;
@@ -24,6 +43,7 @@ static int serve_slot_take(struct request *r)
 	reply.slot = (u32)slot;
 	reply.generation = s->file.generation[slot];
 	madchannel_show(r->proc);
+	serve_slot_show_of(r->proc);
 	service_reply(r, &reply.head, sizeof(reply), 0, NULL, 0);
 	return 0;
 }
@@ -54,6 +74,7 @@ static int serve_slot_claim(struct request *r)
 	/* one that the last node gave without a reply */
 	slots_tidy(s, p->process, p->slots_fd);
 	madchannel_show(p);
+	serve_slot_show_of(p);
 	service_reply(r, &reply.head, sizeof(reply), 0, &p->slots_fd, 1);
 	return 0;
 }
@@ -67,6 +88,7 @@ static void serve_slot_release(struct proc *p)
 		if (d->slots.owner[slot] == p->process)
 			daemon_udp_release(&d->udp, slot);
 	slots_release(&d->slots, p->process, p->slots_fd, clock_now_ns());
+	serve_slot_show(d);
 }
 
 static const struct service_rule serve_slot_rules[] = {

@@ -96,13 +96,35 @@ static void slots_mark_absent(struct slots *s)
 	}
 }
 
+/* Writes a word to the file only where it changes. */
+static void slots_set_wire_only(struct slots *s, u32 slot, bool wire_only)
+{
+	u64 *word = &s->file.wire_only[slot / 64], bit = 1ull << slot % 64;
+
+	if (((*word & bit) != 0) == wire_only)
+		return;
+	*word ^= bit;
+	(void)slots_save(s, word, sizeof(*word));
+}
+
+/* Forgets what is noted of slots whose processes have ended while there was no node. */
+static void slots_tidy_wire_only(struct slots *s)
+{
+	for (u32 slot = 0; slot < NODE_SLOTS; slot++)
+		if (!s->absent[slot])
+			slots_set_wire_only(s, slot, false);
+}
+
 bool slots_has_absent(struct slots *s)
 {
 	for (u32 slot = SLOTS_FIRST; slot < NODE_SLOTS && s->absent_count > 0; slot++) {
 		if (!s->absent[slot])
 			continue;
-		if (s->owner[slot] == 0 && slots_is_locked(s, slot, 1))
-			return true;
+		if (s->owner[slot] == 0) {
+			if (slots_is_locked(s, slot, 1))
+				return true;
+			slots_set_wire_only(s, slot, false);
+		}
 		s->absent[slot] = false;
 		s->absent_count--;
 	}
@@ -126,6 +148,7 @@ int slots_open(struct slots *s, int dir_fd, u64 rest_ns)
 		return err;
 	}
 	slots_mark_absent(s);
+	slots_tidy_wire_only(s);
 	/* without a folder: does not begin with the slots that an earlier node gave out first */
 	if (dir_fd < 0)
 		s->file.cursor = (u32)(s->file.next_process % NODE_SLOTS);
@@ -235,6 +258,7 @@ void slots_release(struct slots *s, u64 process, int fd, u64 now_ns)
 		if (s->owner[slot] != process)
 			continue;
 		s->owner[slot] = 0;
+		slots_set_wire_only(s, slot, false);
 		s->rest_until_ns[slot] = now_ns + s->rest_ns;
 	}
 	/* explicitly: a child of the process may still hold the description. Its ports, too, whose
@@ -247,6 +271,13 @@ u64 slots_owner(const struct slots *s, u32 slot)
 	if (s->owner[slot] != 0)
 		return s->owner[slot];
 	return slots_is_locked(s, slot, 1) ? UINT64_MAX : 0;
+}
+
+void slots_note_wire_only(struct slots *s, u64 process, bool wire_only)
+{
+	for (u32 slot = SLOTS_FIRST; slot < NODE_SLOTS; slot++)
+		if (s->owner[slot] == process)
+			slots_set_wire_only(s, slot, wire_only);
 }
 
 u32 slots_count(const struct slots *s, u64 process, u16 *first, u32 max)

@@ -17,6 +17,8 @@ struct slots_file {
 	u32 cursor;	  /* where the search for the next slot begins */
 	u64 next_process; /* numbers below it have been given out */
 	u32 generation[NODE_SLOTS];
+	/* a bit for each slot whose process takes packets over the wire only; 0 of a free one */
+	u64 wire_only[NODE_SLOTS / 64];
 } OWNED_BY(the daemon);
 
 enum { SLOTS_LOCKS = 65536 };
@@ -50,10 +52,15 @@ int slots_claim(struct slots *s, u64 process, int fd, u32 slot);
 void slots_tidy(struct slots *s, u64 process, int fd);
 /* Frees all slots of `process`; they rest before they are reused. */
 void slots_release(struct slots *s, u64 process, int fd, u64 now_ns);
+/* Notes for each slot of `process` whether it is reached over the wire only
+ * (node_self.wire_only): in the file, for the next node has to know it before the process has come
+ * back. Forgotten when the slot is free. */
+void slots_note_wire_only(struct slots *s, u64 process, bool wire_only);
 /* Returns the owner's process number; 0: free; UINT64_MAX: held by a process that has not come back
  * yet. */
 u64 slots_owner(const struct slots *s, u32 slot);
-/* Tells whether a process of an earlier node lives and has not come back yet. */
+/* Tells whether a process of an earlier node lives and has not come back yet. Forgets what is noted
+ * of slots whose processes have ended. */
 bool slots_has_absent(struct slots *s);
 u32 slots_count(const struct slots *s, u64 process, u16 *first, u32 max);
 

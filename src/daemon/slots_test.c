@@ -63,18 +63,39 @@ static void slots_take__takes_the_rested(void **state)
 	assert_int_equal(pass_through(3, 1, REST_S * NS_PER_S), first);
 }
 
-/* Nor does a node that starts again begin with the slots that it gave out last. */
-static void slots_take__goes_on_behind_the_last_node(void **state)
+/* A folder for the slots file of several nodes. */
+static int make_folder(char *folder)
 {
-	char folder[] = "/tmp/anyverbs-slots-XXXXXX";
-	int dir, fd, last = 0;
+	int dir;
 
 	assert_non_null(mkdtemp(folder));
 	dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(dir >= 0);
+	return dir;
+}
+
+static void remove_folder(const char *folder, int dir)
+{
+	assert_int_equal(unlinkat(dir, "slots", 0), 0);
+	close(dir);
+	assert_int_equal(rmdir(folder), 0);
+}
+
+/* The next node. */
+static void reopen_slots(int dir)
+{
+	slots_close(&slots);
+	assert_int_equal(slots_open(&slots, dir, REST_S * NS_PER_S), 0);
+}
+
+/* Nor does a node that starts again begin with the slots that it gave out last. */
+static void slots_take__goes_on_behind_the_last_node(void **state)
+{
+	char folder[] = "/tmp/anyverbs-slots-XXXXXX";
+	int dir = make_folder(folder), fd, last = 0;
+
 	for (int node = 0; node < 3; node++) {
-		slots_close(&slots);
-		assert_int_equal(slots_open(&slots, dir, REST_S * NS_PER_S), 0);
+		reopen_slots(dir);
 		fd = slots_describe(&slots);
 		for (int i = 0; i < 2; i++) {
 			int slot = slots_take(&slots, 1, fd, 0);
@@ -85,9 +106,7 @@ static void slots_take__goes_on_behind_the_last_node(void **state)
 		slots_release(&slots, 1, fd, 0);
 		close(fd);
 	}
-	assert_int_equal(unlinkat(dir, "slots", 0), 0);
-	close(dir);
-	assert_int_equal(rmdir(folder), 0);
+	remove_folder(folder, dir);
 }
 
 /* No slot has rested enough: the one that has rested longest serves, wherever it lies. */
@@ -152,6 +171,89 @@ static void slots_claim__respects_other_owners(void **state)
 	close(b);
 }
 
+/* ---- processes that are reached over the wire only ------------------------------------------- */
+
+static bool is_noted(int slot)
+{
+	return (slots.file.wire_only[slot / 64] & 1ull << slot % 64) != 0;
+}
+
+/* Gives process 1, which is reached over the wire only, a slot, and another one to process 2. */
+static int note_one_of_two(int a, int b, int *other)
+{
+	int slot = slots_take(&slots, 1, a, 0);
+
+	*other = slots_take(&slots, 2, b, 0);
+	slots_note_wire_only(&slots, 1, true);
+	slots_note_wire_only(&slots, 2, false);
+	assert_true(is_noted(slot));
+	assert_false(is_noted(*other));
+	return slot;
+}
+
+static void slots_note_wire_only__is_for_the_next_node(void **state)
+{
+	char folder[] = "/tmp/anyverbs-slots-XXXXXX";
+	int dir = make_folder(folder), a, b, slot, other;
+
+	reopen_slots(dir);
+	a = slots_describe(&slots);
+	b = slots_describe(&slots);
+	slot = note_one_of_two(a, b, &other);
+	reopen_slots(dir);
+	assert_true(is_noted(slot));
+	assert_false(is_noted(other));
+	assert_true(slots_has_absent(&slots));
+	assert_true(is_noted(slot));
+	/* the process comes back, and ends */
+	assert_int_equal(slots_claim(&slots, 1, a, (u32)slot), 0);
+	slots_note_wire_only(&slots, 1, true);
+	slots_release(&slots, 1, a, 0);
+	assert_false(is_noted(slot));
+	reopen_slots(dir);
+	assert_false(is_noted(slot));
+	close(a);
+	close(b);
+	remove_folder(folder, dir);
+}
+
+static void slots_note_wire_only__ends_with_the_process(void **state)
+{
+	char folder[] = "/tmp/anyverbs-slots-XXXXXX";
+	int dir = make_folder(folder), a, b, slot, other;
+
+	reopen_slots(dir);
+	a = slots_describe(&slots);
+	b = slots_describe(&slots);
+	slot = note_one_of_two(a, b, &other);
+	close(a); /* while there is no node */
+	reopen_slots(dir);
+	assert_false(is_noted(slot));
+	assert_int_equal(slots_claim(&slots, 2, b, (u32)other), 0);
+	slots_note_wire_only(&slots, 2, true);
+	reopen_slots(dir);
+	assert_true(is_noted(other));
+	close(b); /* before it has come back */
+	assert_false(slots_has_absent(&slots));
+	assert_false(is_noted(other));
+	remove_folder(folder, dir);
+}
+
+/* What the last owner left does not count for the next one. */
+static void slots_note_wire_only__is_noted_anew_of_each_owner(void **state)
+{
+	int a = slots_describe(&slots);
+	int slot = slots_take(&slots, 1, a, 0);
+
+	slots_note_wire_only(&slots, 1, true);
+	assert_true(is_noted(slot));
+	slots.owner[slot] = 0;
+	assert_int_equal(slots_claim(&slots, 2, a, (u32)slot), 0);
+	slots_note_wire_only(&slots, 2, false);
+	assert_false(is_noted(slot));
+	close(a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -162,6 +264,9 @@ int main(void)
 		EACH(slots_take__takes_what_rested_longest),
 		EACH(slots_release__frees_all_of_one_process),
 		EACH(slots_claim__respects_other_owners),
+		EACH(slots_note_wire_only__is_for_the_next_node),
+		EACH(slots_note_wire_only__ends_with_the_process),
+		EACH(slots_note_wire_only__is_noted_anew_of_each_owner),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

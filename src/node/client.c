@@ -140,11 +140,12 @@ static int client_listen(struct node *n, u16 type, const struct client_listener 
 
 /* ---- attaching ---- */
 
-static void client_describe(struct proto_process *who)
+static void client_describe(const struct node *n, struct proto_process *who)
 {
 	memset(who, 0, sizeof(*who));
 	who->pid = getpid();
 	who->pid_ns = address_pid_ns();
+	who->wire_only = n->self.wire_only;
 	strncpy(who->command, program_invocation_short_name, sizeof(who->command) - 1);
 }
 
@@ -196,7 +197,7 @@ static int client_hello(struct node *n, int control) REQUIRES(n->request_lock)
 
 	client_head(&hello.head, PROTO_HELLO);
 	hello.head.serial = ++n->serial;
-	client_describe(&hello.who);
+	client_describe(n, &hello.who);
 	err = client_exchange(control, &hello.head, sizeof(hello), fds, 3, &reply.head,
 			      sizeof(reply), &m);
 	return err < 0 ? err : client_adopt(n, control, &reply, &m);
@@ -380,7 +381,7 @@ static int client_resume(struct node *n, int control) REQUIRES(n->request_lock)
 	memset(&resume, 0, sizeof(resume));
 	client_head(&resume.head, PROTO_RESUME);
 	resume.head.serial = ++n->serial;
-	client_describe(&resume.who);
+	client_describe(n, &resume.who);
 	resume.process = n->process;
 	err = client_exchange(control, &resume.head, sizeof(resume), fds, 3, &reply.head,
 			      sizeof(reply), &m);

@@ -258,6 +258,14 @@ bool directory_is_incomplete(const struct directory *n)
 	return __atomic_load_n(&n->incomplete, __ATOMIC_ACQUIRE) != 0;
 }
 
+bool directory_slot_is_wire_only(const struct directory *n, u32 slot)
+{
+	/* pairs with the release in serve_slot_show: a slot that is known is shown */
+	u64 word = __atomic_load_n(&n->wire_only[slot % NODE_SLOTS / 64], __ATOMIC_ACQUIRE);
+
+	return (word & 1ull << slot % 64) != 0;
+}
+
 u64 directory_flow_generation(const struct directory *n)
 {
 	return __atomic_load_n(&n->flow_generation, __ATOMIC_ACQUIRE);

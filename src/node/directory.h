@@ -67,6 +67,9 @@ struct directory {
 	/* index + 1 of the first fabric node of the host that the slot's process has entered; 0: of
 	 * none. Stored atomically */
 	u32 slot_host[NODE_SLOTS] OWNED_BY(the daemon);
+	/* a bit for each slot whose process takes packets over the wire only; that of slot 0: there
+	 * is one. Stored atomically */
+	u64 wire_only[NODE_SLOTS / 64] OWNED_BY(the daemon);
 	/* index + 1 of the first; the last entry is unused */
 	u32 chain[DIRECTORY_BUCKETS + 2] OWNED_BY(the daemon while seq is odd);
 };
@@ -114,6 +117,9 @@ u32 directory_list_listeners(const struct directory *n, u32 *at, struct director
 /* Tells whether a process of an earlier node may have listeners and agents that the directory
  * does not show yet. To be asked before they are looked for. */
 bool directory_is_incomplete(const struct directory *n);
+
+/* As node_slot_is_wire_only. */
+bool directory_slot_is_wire_only(const struct directory *n, u32 slot);
 
 u64 directory_flow_generation(const struct directory *n);
 /* Lists the flow rules of a device that are not of `process`; at most `max`. Returns how many. */

@@ -594,6 +594,16 @@ int node_device_get(struct node *n, u32 index, struct node_config *out)
 	return 0;
 }
 
+bool node_slot_is_wire_only(struct node *n, u32 slot)
+{
+	bool wire_only;
+
+	lock_acquire(&n->state_lock);
+	wire_only = directory_slot_is_wire_only(n->directory, slot);
+	lock_release(&n->state_lock);
+	return wire_only;
+}
+
 int node_mcast_members(struct node *n, const u8 gid[16], u32 from, struct node_member *out, int max)
 {
 	int count;

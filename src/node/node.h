@@ -234,6 +234,7 @@ const char *node_fabric_host(void);
 struct node_self {
 	int board_fd;
 	int bell_fd[2];
+	bool wire_only; /* it takes no packets through shared memory */
 } OWNED_BY(the caller);
 
 /* 0, or -ECONNREFUSED (no node and none could be started: why is logged), -EACCES (another user's
@@ -252,6 +253,11 @@ u64 node_process(const struct node *n); /* this process' unique number */
 int node_device_get(struct node *n, u32 index, struct node_config *out);
 /* A slot of the QPN space: 0..1023; -ENOSPC. */
 int node_slot_take(struct node *n, u32 *slot);
+/* Tells whether the slot's process is reached over the wire only, as one of another host is
+ * (node_self.wire_only). Of slot 0, which is the node's own: whether any slot's is. The next node
+ * knows it from its beginning, if the node's folder is there. Answered from memory that the node
+ * shares with all processes: any thread, never blocks. */
+bool node_slot_is_wire_only(struct node *n, u32 slot);
 /* The sockets to which the kernel delivers what comes for queue pairs of `slot`, one per GID of the
  * device with NODE_GID_WIRE, in the table's order: returns how many, at most max. -ENODEV: no
  * device has the index. The slot must be this

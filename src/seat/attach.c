@@ -288,7 +288,8 @@ static int attach_all(struct seat *s) REQUIRES(s->attach_lock)
 	if (err != 0)
 		return err;
 	self = (struct node_self){ .board_fd = a->board_fd,
-				   .bell_fd = { a->bell_out[0], a->bell_out[1] } };
+				   .bell_fd = { a->bell_out[0], a->bell_out[1] },
+				   .wire_only = (s->paths & SEAT_PATH_SHM) == 0 };
 	err = node_attach(&self, &a->node);
 	if (err == 0)
 		err = attach_paths(s);

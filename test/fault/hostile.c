@@ -101,7 +101,7 @@ static int hostile_bell(void)
 
 static void hostile_attach(void)
 {
-	struct node_self self;
+	struct node_self self = { .board_fd = -1 };
 	int err, fd;
 
 	h.board = board_create(&fd, &err);

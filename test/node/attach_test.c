@@ -133,7 +133,7 @@ static void node_attach__daemon_inherits_nothing(void **state)
 
 static void attach_race(int ready, int out)
 {
-	struct harness h;
+	struct harness h = { .node = NULL };
 	u32 found[5];
 	char byte;
 

@@ -50,12 +50,25 @@ int harness_teardown(void **state)
 	return 0;
 }
 
+static void harness_attach_as(struct harness *h, bool wire_only)
+{
+	h->self = (struct node_self){
+		.board_fd = memfd_create("board", MFD_CLOEXEC),
+		.bell_fd = { eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+			     eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) },
+		.wire_only = wire_only,
+	};
+	assert_int_equal(node_attach(&h->self, &h->node), 0);
+}
+
 void harness_attach(struct harness *h)
 {
-	h->self.board_fd = memfd_create("board", MFD_CLOEXEC);
-	h->self.bell_fd[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	h->self.bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	assert_int_equal(node_attach(&h->self, &h->node), 0);
+	harness_attach_as(h, false);
+}
+
+void harness_attach_by_wire(struct harness *h)
+{
+	harness_attach_as(h, true);
 }
 
 static void harness_close_self(struct harness *h)

@@ -26,6 +26,8 @@ int harness_setup(void **state);
 int harness_teardown(void **state);
 /* node_attach with a new board and bells; fails the test if it fails. */
 void harness_attach(struct harness *h);
+/* As a process that takes no packets through shared memory. */
+void harness_attach_by_wire(struct harness *h);
 void harness_detach(struct harness *h);
 /* Closes what harness_detach would, without a word to the node: for a child of fork. */
 void harness_drop(struct harness *h);

@@ -386,6 +386,80 @@ static void node_recover__again_and_again(void **state)
 	recovery_end(&r);
 }
 
+/* ---- processes that are reached over the wire only ------------------------------------------- */
+
+static bool by_wire(const struct harness *h, u32 slot)
+{
+	return node_slot_is_wire_only(h->node, slot);
+}
+
+/* The node tells it of the slot, and that there is one. */
+static void assert_by_wire(const struct harness *h, u32 slot, bool wanted)
+{
+	assert_int_equal(by_wire(h, slot), wanted);
+	assert_int_equal(by_wire(h, 0), wanted);
+}
+
+/* Connections are routed while the process has not come back, and stay with their path. */
+static void node_recover__knows_who_is_reached_over_the_wire(void **state)
+{
+	struct harness first, wire;
+	u32 slot, other;
+
+	harness_attach(&first);
+	harness_attach_by_wire(&wire);
+	assert_int_equal(node_slot_take(wire.node, &slot), 0);
+	assert_int_equal(node_slot_take(first.node, &other), 0);
+	assert_by_wire(&first, slot, true);
+	harness_kill_daemon();
+	assert_int_equal(node_recover(first.node), 0);
+	assert_by_wire(&first, slot, true);
+	assert_false(by_wire(&first, other));
+	assert_int_equal(node_recover(wire.node), 0);
+	assert_by_wire(&first, slot, true);
+	/* it ends while there is no node */
+	harness_kill_daemon();
+	harness_detach(&wire);
+	assert_int_equal(node_recover(first.node), 0);
+	assert_by_wire(&first, slot, false);
+	harness_detach(&first);
+}
+
+/* It ends when there is a node again, and has not come back to that. */
+static void node_recover__forgets_one_that_does_not_come_back(void **state)
+{
+	struct harness first, wire;
+	u32 slot;
+
+	harness_attach(&first);
+	harness_attach_by_wire(&wire);
+	assert_int_equal(node_slot_take(wire.node, &slot), 0);
+	harness_kill_daemon();
+	assert_int_equal(node_recover(first.node), 0);
+	assert_by_wire(&first, slot, true);
+	harness_detach(&wire);
+	for (int i = 0; i < HARNESS_PATIENCE_MS && by_wire(&first, slot); i++)
+		usleep(1000);
+	assert_by_wire(&first, slot, false);
+	harness_detach(&first);
+}
+
+static void node_detach__has_the_slot_forgotten(void **state)
+{
+	struct harness first, wire;
+	u32 slot;
+
+	harness_attach(&first);
+	harness_attach_by_wire(&wire);
+	assert_int_equal(node_slot_take(wire.node, &slot), 0);
+	assert_by_wire(&first, slot, true);
+	harness_detach(&wire);
+	for (int i = 0; i < HARNESS_PATIENCE_MS && harness_status().attached > 1; i++)
+		usleep(1000);
+	assert_by_wire(&first, slot, false);
+	harness_detach(&first);
+}
+
 int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, harness_setup, harness_teardown)
@@ -401,6 +475,9 @@ int main(void)
 		CASE(node_recover__one_died_meanwhile),
 		CASE(node_recover__failure_is_said_again),
 		CASE(node_recover__again_and_again),
+		CASE(node_recover__knows_who_is_reached_over_the_wire),
+		CASE(node_recover__forgets_one_that_does_not_come_back),
+		CASE(node_detach__has_the_slot_forgotten),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,7 @@
 
 enum {
 	PROTO_MAGIC = 0x61764e44,
-	PROTO_VERSION = 20,
+	PROTO_VERSION = 21,
 	PROTO_FDS = 6,      /* the most that one message carries */
 	PROTO_OPS = 16,     /* types of one service */
 	PROTO_EVENT_OP = 8, /* from here on a service's types are events, below requests */

@@ -18,7 +18,7 @@ enum {
 struct proto_process {
 	u64 pid_ns; /* inode of its PID namespace; 0: unknown */
 	s32 pid;    /* as it sees itself */
-	u32 reserved;
+	u32 wire_only; /* 1: it takes no packets through shared memory; else 0 */
 	char command[PROTO_COMMAND];
 } OWNED_BY(the caller);
 
