@@ -151,6 +151,7 @@ static u64 fuzz_clock(void)
 
 int __wrap_node_device_get(struct node *n, u32 index, struct node_config *out);
 int __wrap_node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *out, int max);
+bool __wrap_node_slot_is_wire_only(struct node *n, u32 slot);
 
 /* One device. */
 int __wrap_node_device_get(struct node *n, u32 index, struct node_config *out)
@@ -166,6 +167,11 @@ int __wrap_node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_so
 	*out = (struct node_socket){ .fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), .id = 1 };
 	memcpy(out->gid, ours, 16);
 	return 1;
+}
+
+bool __wrap_node_slot_is_wire_only(struct node *n, u32 slot)
+{
+	return false;
 }
 
 static void fuzz_kick(void *arg)

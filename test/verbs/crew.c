@@ -301,8 +301,9 @@ void crew_main(int argc, char **argv)
 
 /* ---- the test -------------------------------------------------------------------------------- */
 
-struct crew_hand crew_start(const char *path, const char *node)
+struct crew_hand crew_start(const char *path, const char *node, bool is_peer)
 {
+	const char *paths = getenv("VERBS_PEER_PATHS");
 	struct crew_hand h;
 	char number[16];
 	int ends[2];
@@ -316,6 +317,8 @@ struct crew_hand crew_start(const char *path, const char *node)
 	if (h.pid == 0) {
 		if (node != NULL)
 			setenv("ANYVERBS_NODE", node, 1);
+		if (paths != NULL && is_peer)
+			setenv("ANYVERBS_PATHS", paths, 1);
 		execl("/proc/self/exe", "crew", CREW_MARK, number, path, (char *)NULL);
 		_exit(127);
 	}

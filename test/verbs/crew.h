@@ -57,8 +57,8 @@ struct crew_hand {
 /* In main, before anything else: does not return in a process of the crew. */
 void crew_main(int argc, char **argv);
 /* Starts a process whose domain is that of the file at `path`, on the node of this name; NULL: on
- * the test's. */
-struct crew_hand crew_start(const char *path, const char *node);
+ * the test's. `is_peer`: with VERBS_PEER_PATHS it has these paths. */
+struct crew_hand crew_start(const char *path, const char *node, bool is_peer);
 /* Ends it by closing its socket, which it obeys, or by SIGKILL; and waits. */
 void crew_end(struct crew_hand *h);
 void crew_kill(struct crew_hand *h);

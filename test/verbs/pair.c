@@ -64,6 +64,8 @@ static int end_start(struct end *e, bool child)
 	if (e->pid < 0)
 		return -1;
 	if (e->pid == 0) {
+		if (e == &pair.b && getenv("VERBS_PEER_PATHS") != NULL)
+			setenv("ANYVERBS_PATHS", getenv("VERBS_PEER_PATHS"), 1);
 		if (pair.b.fd > 0)
 			close(pair.b.fd); /* else an elder child would never see the end */
 		pair_serve(fd);
@@ -202,7 +204,7 @@ void end_connect(struct end *e, uint32_t qp, const struct side_link *l)
  * peer answer: eight tries last for 8.6 s there, and 0.5 s where only an absent peer starts it. */
 static uint8_t pair_default_timeout(void)
 {
-	return strcmp(pair_env("ANYVERBS_PATHS"), "udp") == 0 ? 18 : 14;
+	return side_on_wire() ? 18 : 14;
 }
 
 struct side_link pair_default_link(const struct end *to, uint32_t qp)

@@ -147,7 +147,7 @@ bool side_on_wire(void)
 {
 	const char *paths = getenv("ANYVERBS_PATHS");
 
-	return paths != NULL && strcmp(paths, "udp") == 0;
+	return (paths != NULL && strcmp(paths, "udp") == 0) || getenv("VERBS_PEER_PATHS") != NULL;
 }
 
 /* Over a wire only what has an address of the host can be reached. */

@@ -22,7 +22,7 @@ enum {
 	SIDE_PSN = 0xfffff0, /* wraps soon */
 };
 
-/* Does everything go over UDP (ANYVERBS_PATHS=udp)? */
+/* Does everything go over UDP (ANYVERBS_PATHS=udp, of one end or of both)? */
 bool side_on_wire(void);
 
 /* Zeroes mean what each line says. */

@@ -53,19 +53,53 @@ static void adapter_route_is_missing(const struct path_av *av)
 		 gid);
 }
 
-static ALWAYS_INLINE struct path_dest *adapter_route_find(void *seat, const struct path_av *av,
-							  u32 qpn)
+static struct path_dest *adapter_route_wire(struct seat *s, const struct path_av *av, u32 qpn)
 {
-	struct seat *s = seat;
-	bool local = (s->paths & SEAT_PATH_SHM) != 0 && adapter_is_own_gid(av->dgid);
-	struct path *path = local ? shm_path(s->a.shm) : udp_path(s->a.udp);
+	struct path *path = udp_path(s->a.udp);
 
-	if (!local &&
-	    ((s->paths & SEAT_PATH_UDP) == 0 || !udp_has_source(s->a.udp, av->sgid))) {
+	if ((s->paths & SEAT_PATH_UDP) == 0 || !udp_has_source(s->a.udp, av->sgid)) {
 		adapter_route_is_missing(av);
 		return NULL;
 	}
 	return path->ops->dest_get(path, av, qpn);
+}
+
+/* Warns once per process: the ends of this node have no path in common. */
+static void adapter_route_has_none(u32 qpn)
+{
+	static bool told; /* atomic */
+
+	if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+		log_warn("roce",
+			 "the process of queue pair 0x%06x takes UDP only, and this one "
+			 "shared memory only (ANYVERBS_PATHS): they have no path",
+			 qpn);
+}
+
+/* Shared memory gave no destination for an own address. If the slot's process takes UDP only,
+ * returns one of UDP, else NULL. */
+static NOINLINE struct path_dest *adapter_route_refused(struct seat *s, const struct path_av *av,
+							u32 qpn)
+{
+	if (!shm_slot_is_wire_only(s->a.shm, qpn >> NODE_INDEX_BITS))
+		return NULL;
+	if ((s->paths & SEAT_PATH_UDP) != 0)
+		return adapter_route_wire(s, av, qpn);
+	adapter_route_has_none(qpn);
+	return NULL;
+}
+
+static ALWAYS_INLINE struct path_dest *adapter_route_find(void *seat, const struct path_av *av,
+							  u32 qpn)
+{
+	struct seat *s = seat;
+	struct path *path = shm_path(s->a.shm);
+	struct path_dest *dest;
+
+	if ((s->paths & SEAT_PATH_SHM) == 0 || !adapter_is_own_gid(av->dgid))
+		return adapter_route_wire(s, av, qpn);
+	dest = path->ops->dest_get(path, av, qpn);
+	return likely(dest != NULL) ? dest : adapter_route_refused(s, av, qpn);
 }
 
 struct path_dest *adapter_route(void *seat, const struct path_av *av, u32 qpn)
@@ -136,6 +170,26 @@ int adapter_find_neighbour(struct ib_device *ib, const struct ib_ah_attr *attr)
 	return err == -ETIMEDOUT || err == -ENETUNREACH || err == -EHOSTUNREACH ? err : 0;
 }
 
+/* Routes a connection and resolves its destination. Without a route: 0, and *dest is NULL; else as
+ * path_ops.resolve. A new node without a folder knows that a process takes UDP only when that has
+ * come back, which resolving waits for: then the connection is routed again. */
+static int adapter_connect_route(struct seat *s, const struct path_av *av, u32 to,
+				 struct path_dest **dest)
+{
+	int err;
+
+	*dest = adapter_route(s, av, to);
+	if (*dest == NULL)
+		return 0;
+	err = (*dest)->path->ops->resolve(*dest);
+	if ((*dest)->path != shm_path(s->a.shm) ||
+	    !shm_slot_is_wire_only(s->a.shm, to >> NODE_INDEX_BITS))
+		return err;
+	(*dest)->path->ops->dest_put(*dest);
+	*dest = adapter_route(s, av, to);
+	return *dest == NULL ? 0 : (*dest)->path->ops->resolve(*dest);
+}
+
 int adapter_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 from, u32 to,
 		 struct path_av *av, struct path_dest **dest)
 {
@@ -152,7 +206,7 @@ int adapter_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 
 	av->traffic_class |= PATH_ECN_CAPABLE;
 	if (av->sport == 0)
 		av->sport = roce_sport(roce_flow_label(from, to));
-	*dest = adapter_route(s, av, to);
+	err = adapter_connect_route(s, av, to, dest);
 	if (*dest == NULL) {
 		/* No route: a destination that never answers, so that the connection runs its
 		 * timeouts. */
@@ -161,7 +215,6 @@ int adapter_connect(struct soft_device *dev, const struct ib_ah_attr *attr, u32 
 		*dest = path->ops->dest_nowhere(path);
 		return *dest == NULL ? -ENOMEM : 0;
 	}
-	err = (*dest)->path->ops->resolve(*dest);
 	if (err != -EMFILE && err != -ENFILE)
 		return 0; /* an absent peer may come */
 	(*dest)->path->ops->dest_put(*dest);

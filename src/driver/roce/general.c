@@ -69,12 +69,11 @@ static bool general_is_local(const struct seat *s, const struct path_av *av)
 	return (s->paths & SEAT_PATH_SHM) != 0 && adapter_is_own_gid(av->dgid);
 }
 
-/* To a process of this node. Slot 0 is the node's own, which has no rings. */
+/* To a process of this node. Slot 0 is the node's own, which has no rings. To one that has no path
+ * through shared memory the MAD goes over the wire, and is steered there as from another host. */
 static struct path_dest *general_route_slot(struct seat *s, const struct path_av *av, u32 slot)
 {
-	struct path *path = shm_path(s->a.shm);
-
-	return slot == 0 ? NULL : path->ops->dest_get(path, av, slot << NODE_INDEX_BITS);
+	return slot == 0 ? NULL : adapter_route(s, av, slot << NODE_INDEX_BITS);
 }
 
 /* A process that does not read what it is sent, a stopped one, say, must not hold up the MADs for
@@ -130,19 +129,26 @@ static int general_transmit_put(struct path_dest *dest, const struct pkt *p, con
 }
 
 /* To every process of this node that listens. One of them may have the request that the sender
- * takes back before it has heard of any ID of theirs. */
+ * takes back before it has heard of any ID of theirs. What goes over the wire the node hands to
+ * each process, so that goes once. */
 static int general_send_to_all(struct seat *s, const struct path_av *av, const struct pkt *p,
 			       const void *mad)
 {
 	u64 slots[NODE_SLOTS / 64];
 	int err = -ENETUNREACH;
+	u32 by_wire = 0;
 
 	node_listening_slots(s->a.node, slots);
-	for (u32 slot = 0; slot < NODE_SLOTS; slot++) {
-		if ((slots[slot / 64] & 1ull << slot % 64) != 0 &&
-		    general_transmit_put(general_route_slot(s, av, slot), p, mad) == 0)
+	for (u32 slot = 1; slot < NODE_SLOTS; slot++) {
+		if ((slots[slot / 64] & 1ull << slot % 64) == 0)
+			continue;
+		if (shm_slot_is_wire_only(s->a.shm, slot))
+			by_wire = slot;
+		else if (general_transmit_put(general_route_slot(s, av, slot), p, mad) == 0)
 			err = 0;
 	}
+	if (general_transmit_put(general_route_slot(s, av, by_wire), p, mad) == 0)
+		err = 0;
 	return err;
 }
 

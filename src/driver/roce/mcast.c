@@ -47,22 +47,37 @@ static int adapter_mcast_detach(struct ib_qp *qp, union ib_gid *gid, u16 lid)
 	return err;
 }
 
-/* Sends to each member on this host by the ring to its process. Without memory for a member's
+/* False: the member gets the datagram to the group's IP address. Without memory for a member's
  * destination its copy is dropped and counted. */
+static bool adapter_mcast_member(struct seat *s, const struct path_av *av,
+				 const struct node_member *member, struct ibt_member *out)
+{
+	struct path *path = shm_path(s->a.shm);
+	struct path_dest *d = path->ops->dest_get(path, av, member->qpn);
+
+	if (d == NULL && shm_slot_is_wire_only(s->a.shm, member->qpn >> NODE_INDEX_BITS))
+		return false;
+	if (d == NULL)
+		d = path->ops->dest_nowhere(path);
+	*out = (struct ibt_member){ d, member->qpn, MCAST_LOCAL + member->at };
+	return true;
+}
+
+/* Sends to each member on this host by the ring to its process. */
 static int adapter_mcast_local(struct seat *s, const struct path_av *av, u32 from,
 		       struct ibt_member *out, int max)
 {
-	struct path *path = shm_path(s->a.shm);
 	struct node_member member[IBT_MEMBERS];
-	int n = node_mcast_members(s->a.node, av->dgid, from, member, max);
+	int found, wanted, n = 0;
 
-	for (int i = 0; i < n; i++) {
-		struct path_dest *d = path->ops->dest_get(path, av, member[i].qpn);
-
-		if (d == NULL)
-			d = path->ops->dest_nowhere(path);
-		out[i] = (struct ibt_member){ d, member[i].qpn, MCAST_LOCAL + member[i].at };
-	}
+	do {
+		wanted = max - n;
+		found = node_mcast_members(s->a.node, av->dgid, from, member, wanted);
+		for (int i = 0; i < found; i++) {
+			n += adapter_mcast_member(s, av, &member[i], &out[n]);
+			from = member[i].at + 1;
+		}
+	} while (found == wanted && n < max);
 	return n;
 }
 

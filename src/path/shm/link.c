@@ -36,21 +36,22 @@ struct shm_link *link_create(struct shm *shm, u32 slot)
 	list_init(&l->node);
 	l->shm = shm;
 	l->slot = slot;
-	l->state = LINK_ASKING;
+	link_set_state(l, LINK_ASKING);
 	l->bell_fd[0] = l->bell_fd[1] = l->pid_fd = l->space_fd = -1;
 	return l;
 }
 
-void link_set_state(struct shm_link *l, enum link_state state)
+void link_set_state(struct shm_link *l, u32 word)
 {
-	__atomic_store_n(&l->state, state, __ATOMIC_RELEASE); /* pairs with link_word */
+	__atomic_store_n(&l->state, word, __ATOMIC_RELEASE); /* pairs with link_word */
+	__atomic_store_n(&l->must_look,
+			 !link_is_settled(l) || __atomic_load_n(&l->wire_only, __ATOMIC_RELAXED),
+			 __ATOMIC_RELAXED);
 }
 
 void link_set_open(struct shm_link *l)
 {
-	u32 word = LINK_UP | (l->shm->watched ? LINK_WATCHED : 0u);
-
-	__atomic_store_n(&l->state, word, __ATOMIC_RELEASE); /* pairs with link_word */
+	link_set_state(l, LINK_UP | (l->shm->watched ? LINK_WATCHED : 0u));
 }
 
 static void link_close_fd(int *fd)
@@ -343,6 +344,11 @@ int shm_peer_new(struct shm *shm, struct node_peer *peer)
 	return err;
 }
 
+bool link_slot_is_wire_only(const struct shm *shm, u32 slot)
+{
+	return shm->cfg.node != NULL && node_slot_is_wire_only(shm->cfg.node, slot);
+}
+
 /* Asks the node for the slot's owner. -EALREADY: there is a pair with that process already. */
 static int link_ask(struct shm_link *l, int ring, struct node_peer *peer)
 {
@@ -407,6 +413,9 @@ int link_resolve(struct shm_link *l)
 		return ring;
 	do {
 		err = link_ask(l, ring, &peer);
+		/* the slot may have passed to another process meanwhile */
+		__atomic_store_n(&l->wire_only, link_slot_is_wire_only(shm, l->slot),
+				 __ATOMIC_RELAXED);
 		if (err == 0)
 			err = link_begin(l, &peer);
 		else if (err == -EALREADY)

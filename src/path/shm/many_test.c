@@ -51,6 +51,11 @@ void node_say_no_pair(int err)
 {
 }
 
+bool node_slot_is_wire_only(struct node *n, u32 slot)
+{
+	return false;
+}
+
 bool node_event_take(struct node *n, enum node_event_type type, struct node_event *ev)
 {
 	return false;

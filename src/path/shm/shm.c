@@ -44,6 +44,51 @@ void shm_ask(struct shm *shm, struct shm_link *l)
 		list_push_back(&shm->asking, &l->node);
 }
 
+/* What processes hand to each other has no address, and is on no wire. */
+static bool shm_is_handed(const struct path_av *av)
+{
+	static const u8 none[16];
+
+	return memcmp(av->dgid, none, sizeof(none)) == 0;
+}
+
+/* As shm_slot_is_wire_only; `l`: the slot's link, or NULL. Until its owner is known the directory
+ * is asked, for the slot may pass to another process. */
+static bool shm_is_by_wire(const struct shm *shm, const struct shm_link *l, u32 slot)
+{
+	if (l != NULL && link_is_settled(l))
+		return __atomic_load_n(&l->wire_only, __ATOMIC_RELAXED);
+	return link_slot_is_wire_only(shm, slot);
+}
+
+bool shm_slot_is_wire_only(struct shm *shm, u32 slot)
+{
+	bool wire_only;
+
+	lock_acquire(&shm->lock);
+	wire_only = shm_is_by_wire(shm, shm->slots[slot % NODE_SLOTS], slot);
+	lock_release(&shm->lock);
+	return wire_only;
+}
+
+/* The slot has no link, or one whose owner is not known, so that the next one may have other paths,
+ * or one whose owner has this path for what is handed only. */
+static NOINLINE struct shm_link *shm_look(struct shm *shm, const struct path_av *av, u32 slot,
+					  bool *fresh) REQUIRES(shm->lock)
+{
+	struct shm_link **at = &shm->slots[slot % NODE_SLOTS];
+
+	if (shm_is_by_wire(shm, *at, slot) && !shm_is_handed(av))
+		return NULL;
+	if (*at == NULL) {
+		*at = link_create(shm, slot);
+		*fresh = *at != NULL;
+		if (*fresh)
+			shm_ask(shm, *at);
+	}
+	return *at;
+}
+
 static struct path_dest *shm_dest_get(struct path *p, const struct path_av *av, u32 qpn)
 {
 	struct shm *shm = container_of(p, struct shm, path);
@@ -53,12 +98,8 @@ static struct path_dest *shm_dest_get(struct path *p, const struct path_av *av, 
 
 	lock_acquire(&shm->lock);
 	l = shm->slots[slot % NODE_SLOTS];
-	if (l == NULL) {
-		l = shm->slots[slot % NODE_SLOTS] = link_create(shm, slot);
-		fresh = l != NULL;
-		if (fresh)
-			shm_ask(shm, l);
-	}
+	if (unlikely(l == NULL || __atomic_load_n(&l->must_look, __ATOMIC_RELAXED)))
+		l = shm_look(shm, av, slot, &fresh);
 	if (l != NULL)
 		l->refs++;
 	lock_release(&shm->lock);
@@ -789,14 +830,14 @@ static int shm_open_self(struct shm *shm) NO_THREAD_SAFETY /* not yet visible to
 	ring_tx_init(&l->tx, &l->pair->ring[0], &shm->ring_spare);
 	ring_rx_init(&l->rx, &l->pair->ring[0]);
 	link_open_space(l);
-	l->state = LINK_UP;
+	link_set_state(l, LINK_UP);
 	shm->nowhere = link_create(shm, UINT32_MAX);
 	if (shm->nowhere == NULL) {
 		ring_pair_unmap(l->pair);
 		free(l);
 		return -ENOMEM;
 	}
-	shm->nowhere->state = LINK_NOWHERE;
+	link_set_state(shm->nowhere, LINK_NOWHERE);
 	shm->self = shm->links[0] = l;
 	shm->count = 1;
 	shm_add_warm(shm, l);

@@ -41,6 +41,9 @@ void shm_drop_in_child(struct shm *shm);
 struct path *shm_path(struct shm *shm);
 /* Makes `slot` this process' own: packets to it loop back. */
 void shm_slot_own(struct shm *shm, u32 slot);
+/* As node_slot_is_wire_only, and also of a slot whose process this one has a link with, where a new
+ * node does not know it. Then dest_get gives no destination for what has an address. */
+bool shm_slot_is_wire_only(struct shm *shm, u32 slot);
 /* Another process has made a pair with this one. Takes the descriptors. 0 or a negative errno (they
  * are closed all the same). */
 int shm_peer_new(struct shm *shm, struct node_peer *peer);

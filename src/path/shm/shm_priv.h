@@ -75,6 +75,10 @@ struct shm_link {
 	/* 0, or why the peer has refused it; stored before LINK_DEAD */
 	int refusal WRITTEN_UNDER(shm.poll_lock);
 	bool self FIXED;
+	/* the slot's process takes no packets here but those that processes hand to each other */
+	bool wire_only ATOMIC_ONLY;
+	/* follows from it and the state: dest_get has more to ask than whether there is a link */
+	bool must_look ATOMIC_ONLY;
 	bool is_warm OWNED_BY(shm.poll_lock);
 	u32 tail_seen OWNED_BY(shm.poll_lock); /* rx.tail when it was last judged as warm */
 	/* What its opener sets is stored before LINK_UP, and stays until the link is buried. */
@@ -156,7 +160,8 @@ void link_unwatch(struct shm_link *l);
 /* Has the peer's process ended, or is it about to? The node may say that it is gone when its
  * sockets have closed, before the pidfd does. */
 bool link_has_died(const struct shm_link *l);
-void link_set_state(struct shm_link *l, enum link_state state);
+/* `word`: enum link_state, LINK_WATCHED. */
+void link_set_state(struct shm_link *l, u32 word);
 /* Sets LINK_UP with the bit of the capture. */
 void link_set_open(struct shm_link *l);
 int link_direct(struct path_dest *d, const struct path_target *t, const struct iovec *iov,
@@ -182,6 +187,8 @@ const struct board_qp *link_find_qp(const struct board *b, u32 qpn);
 /* Opens the peer's address space, if this process is permitted to. If not, maps of the peer's
  * memory file may still be. */
 void link_open_space(struct shm_link *l);
+/* Tells whether the slot's process takes no packets but by another path. */
+bool link_slot_is_wire_only(const struct shm *shm, u32 slot);
 /* Asks the node for the owner of l->slot and opens the link. Engine's thread or a verb that may
  * sleep. */
 int link_resolve(struct shm_link *l);
@@ -210,6 +217,14 @@ static inline u32 link_word(const struct shm_link *l)
 static inline enum link_state link_state(const struct shm_link *l)
 {
 	return (enum link_state)(link_word(l) & ~(u32)LINK_WATCHED);
+}
+
+/* Tells whether the owner of its slot is known, and stays so. */
+static inline bool link_is_settled(const struct shm_link *l)
+{
+	enum link_state state = link_state(l);
+
+	return state != LINK_ASKING && state != LINK_ABSENT;
 }
 
 /* The link of a destination, behind an alias. */

@@ -25,6 +25,7 @@ enum {
 	PEER_PROCESS = 2,
 	PEER_QPN = 6 << NODE_INDEX_BITS | 2,
 	PEER_OTHER_SLOT = 7, /* of the same process */
+	PEER_WIRE_SLOT = 8,  /* of a process without this path */
 	PATIENCE_MS = 200,
 	ARMERS = 4,
 	ARMS = 100000, /* of each */
@@ -44,6 +45,8 @@ static struct world {
 	u32 asked;	/* calls of node_connect for the other slot ... */
 	bool unseen;	/* ... whose process has ended, which the node sees after the first one */
 	int peer_pipe; /* the peer's doorbells, if they are one */
+	bool shares;   /* PEER_WIRE_SLOT is another process', which has this path */
+	bool comes_back; /* to a node that shows nothing of it before: PEER_WIRE_SLOT's */
 	bool gone_early;
 	u32 late_ms; /* after the answer the pair of the other slot comes so late */
 	pthread_t teller;
@@ -104,6 +107,8 @@ int node_connect(struct node *n, u32 slot, int ring_fd, struct node_peer *out)
 			pthread_create(&w.teller, NULL, w.late_ms ? tell_new : tell_broken, NULL);
 		return -EALREADY;
 	}
+	if (w.comes_back)
+		w.shares = false;
 	fill_peer(out, dup(ring_fd));
 	w.kicks = 0;
 	if (w.gone_early) {
@@ -124,6 +129,11 @@ void node_pair_refuse(struct node *n, u64 process, int err)
 
 void node_say_no_pair(int err)
 {
+}
+
+bool node_slot_is_wire_only(struct node *n, u32 slot)
+{
+	return slot == PEER_WIRE_SLOT && !w.shares;
 }
 
 bool node_event_take(struct node *n, enum node_event_type type, struct node_event *ev)
@@ -603,6 +613,87 @@ static void shm_drain__waits_for_no_mark_that_comes_later(void **state)
 	d->path->ops->dest_put(d);
 }
 
+static void dest_get__leaves_a_process_of_the_wire_to_another_path(void **state)
+{
+	u32 qpn = PEER_WIRE_SLOT << NODE_INDEX_BITS | 2;
+	struct path *path = shm_path(w.shm);
+	struct path_av av = { .dgid = { 0xfe, 0x80 } };
+	struct path_dest *handed;
+
+	assert_null(path->ops->dest_get(path, &av, qpn));
+	/* what processes hand to each other has no address */
+	handed = dest_of(qpn);
+	assert_non_null(handed);
+	assert_int_equal(path->ops->resolve(handed), 0);
+	assert_null(path->ops->dest_get(path, &av, qpn));
+	path->ops->dest_put(handed);
+}
+
+/* The slot passes to another process before anybody has asked for its owner. */
+static void dest_get__asks_again_while_the_owner_is_not_known(void **state)
+{
+	u32 qpn = PEER_WIRE_SLOT << NODE_INDEX_BITS | 2;
+	struct path *path = shm_path(w.shm);
+	struct path_av av = { .dgid = { 0xfe, 0x80 } };
+	struct path_dest *handed = dest_of(qpn), *d;
+
+	w.shares = true;
+	d = path->ops->dest_get(path, &av, qpn);
+	assert_ptr_equal(d, handed);
+	path->ops->dest_put(handed);
+	path->ops->dest_put(d);
+}
+
+/* Another node shows nothing of the process before it is back. */
+static void shm_slot_is_wire_only__of_a_peer_that_the_node_does_not_know(void **state)
+{
+	u32 qpn = PEER_WIRE_SLOT << NODE_INDEX_BITS | 2;
+	struct path *path = shm_path(w.shm);
+	struct path_av av = { .dgid = { 0xfe, 0x80 } };
+	struct path_dest *handed = dest_of(qpn);
+
+	assert_true(shm_slot_is_wire_only(w.shm, PEER_WIRE_SLOT));
+	assert_int_equal(path->ops->resolve(handed), 0);
+	w.shares = true;
+	assert_true(shm_slot_is_wire_only(w.shm, PEER_WIRE_SLOT));
+	assert_false(shm_slot_is_wire_only(w.shm, PEER_WIRE_SLOT + 1));
+	assert_null(path->ops->dest_get(path, &av, qpn));
+	path->ops->dest_put(handed);
+}
+
+/* Who has routed before looks again when it has resolved. */
+static void shm_slot_is_wire_only__of_a_peer_that_comes_back(void **state)
+{
+	u32 qpn = PEER_WIRE_SLOT << NODE_INDEX_BITS | 2;
+	struct path *path = shm_path(w.shm);
+	struct path_av av = { .dgid = { 0xfe, 0x80 } };
+	struct path_dest *d;
+
+	w.shares = w.comes_back = true;
+	d = path->ops->dest_get(path, &av, qpn);
+	assert_non_null(d);
+	assert_false(shm_slot_is_wire_only(w.shm, PEER_WIRE_SLOT));
+	assert_int_equal(path->ops->resolve(d), 0);
+	assert_true(shm_slot_is_wire_only(w.shm, PEER_WIRE_SLOT));
+	assert_null(path->ops->dest_get(path, &av, qpn));
+	path->ops->dest_put(d);
+}
+
+/* The small-message path of a process to itself looks at one flag, as that to others does. */
+static void shm_slot_own__leaves_nothing_to_look_at(void **state)
+{
+	u32 qpn = PEER_WIRE_SLOT << NODE_INDEX_BITS | 2;
+	struct path *path = shm_path(w.shm);
+	struct path_av av = { .dgid = { 0xfe, 0x80 } };
+	struct path_dest *d;
+
+	shm_slot_own(w.shm, PEER_WIRE_SLOT);
+	d = path->ops->dest_get(path, &av, qpn);
+	assert_ptr_equal(d, &w.shm->self->dest);
+	assert_false(__atomic_load_n(&link_of(d)->must_look, __ATOMIC_RELAXED));
+	path->ops->dest_put(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -628,6 +719,17 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(
 			shm_resolve__has_the_engine_look_at_the_new_link, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			dest_get__leaves_a_process_of_the_wire_to_another_path, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(dest_get__asks_again_while_the_owner_is_not_known,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			shm_slot_is_wire_only__of_a_peer_that_the_node_does_not_know, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(shm_slot_is_wire_only__of_a_peer_that_comes_back,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(shm_slot_own__leaves_nothing_to_look_at, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(shm_bell_arm__is_new_each_time, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_flush__rings_once_per_arm, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(shm_flush__a_full_bell_makes_nobody_wait, set_up,

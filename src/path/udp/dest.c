@@ -256,6 +256,14 @@ struct udp_dest *dest_source_look(struct udp *udp, const struct udp_key *key)
 	return d;
 }
 
+void dest_judge(struct udp *udp, const u8 gid[16])
+{
+	for (u32 i = 0; i < UDP_BUCKETS; i++)
+		for (struct udp_dest *d = udp->buckets[i]; d != NULL; d = d->next)
+			if (d->key.slot == UDP_ANY_SLOT && memcmp(d->key.remote, gid, 16) == 0)
+				__atomic_store_n(&d->is_judged, true, __ATOMIC_RELAXED);
+}
+
 /* If more sources have connections than are kept otherwise, a sweep frees little: the next one
  * comes as many new sources later. */
 static void dest_make_room(struct udp *udp) REQUIRES(udp->poll_lock) REQUIRES(udp->lock)
@@ -281,6 +289,8 @@ struct udp_dest *dest_source_add(struct udp *udp, const struct udp_key *key,
 	if (d != NULL) {
 		d->source = own;
 		udp->sources++;
+		/* addresses that come later: dest_judge */
+		__atomic_store_n(&d->is_judged, sockets_is_own(udp, key->remote), __ATOMIC_RELAXED);
 	}
 	lock_release(&udp->lock);
 	if (d == NULL)
@@ -303,6 +313,7 @@ int dest_open(struct udp *udp) NO_THREAD_SAFETY /* not yet visible to other thre
 	if (udp->nowhere == NULL || udp->unknown == NULL)
 		return -ENOMEM;
 	udp->nowhere->nowhere = true;
+	__atomic_store_n(&udp->unknown->is_judged, true, __ATOMIC_RELAXED);
 	udp->unknown->source = calloc(1, sizeof(*udp->unknown->source));
 	return udp->unknown->source == NULL ? -ENOMEM : 0;
 }

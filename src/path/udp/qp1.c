@@ -16,8 +16,9 @@ static int udp_qp1_judge(struct udp *udp, const struct node_mad *m, struct pkt *
 		capture_datagram(udp->cfg.capture, true, &flow, m->payload, sizeof(m->payload));
 	if (!right)
 		return COUNT_RX_ICRC + 1;
-	/* the node sends a dead process' last words by its own port, which nobody else may have */
-	if (m->sport != NODE_UDP_PORT && udp_is_own(udp, m->sgid))
+	/* the node sends a dead process' last words by its own port, which nobody else may have;
+	 * slot 0 has QP1, and stands for the processes that reach this one by no other path */
+	if (m->sport != NODE_UDP_PORT && udp_is_own(udp, m->sgid) && !udp_slot_is_wire_only(udp, 0))
 		return COUNT_RX_WRONG_PEER + 1;
 	err = roce_unpack(m->payload, sizeof(m->payload) - ROCE_ICRC, p, payload);
 	return err == ROCE_PKEY_WRONG ? COUNT_RX_PKEY + 1 : err != 0 ? COUNT_RX_MALFORMED + 1 : 0;

@@ -270,22 +270,52 @@ static struct udp_dest *receive_source(struct udp *udp, struct udp_socket *s,
 }
 
 /* Handles a packet with a right ICRC from an unknown sender. If a queue pair takes it, its sender
- * becomes a source. Any user of this host may send from its addresses. */
-static NOINLINE struct udp_dest *receive_introduce(struct udp *udp, struct udp_socket *s,
-						   const struct pkt *p) REQUIRES(udp->poll_lock)
+ * becomes a source. */
+static struct udp_dest *receive_introduce(struct udp *udp, struct udp_socket *s,
+					  const struct pkt *p) REQUIRES(udp->poll_lock)
 {
 	struct udp_dest *d = udp->unknown;
 
-	if (udp_is_own(udp, d->key.remote)) {
-		udp_count(udp, COUNT_RX_WRONG_PEER);
-		return NULL;
-	}
 	if (s->group == NULL && !udp->path.user_ops->awaits(udp->path.user, &d->dest, p))
 		return NULL;
 	d = dest_source_add(udp, &d->key, d->source);
 	if (d != NULL)
 		s->last_from = d;
 	return d;
+}
+
+/* Tells whether a packet from an own address may be of a process of this node that no other path
+ * leads to. Any user of this host may send from its addresses, but by port 4791 the node's
+ * processes alone. Queue pairs that are connected judge their packets themselves. */
+static bool receive_is_by_wire(struct udp *udp, const struct udp_socket *s,
+			       const struct udp_header *h, const struct pkt *p)
+{
+	u32 slot = p->qp_type == IBV_QPT_UD ? p->sqpn >> NODE_INDEX_BITS : 0;
+
+	if (udp_slot_is_wire_only(udp, slot))
+		return true;
+	/* of a process that has ended meanwhile; one of a group may be of any */
+	return s->group == NULL && h->flow.sport == NODE_UDP_PORT;
+}
+
+/* Judges the sender of a packet with a right ICRC: one that is unknown, or has an own address.
+ * Returns its source; NULL: the packet is dropped. */
+static NOINLINE struct udp_dest *receive_admit(struct udp *udp, struct udp_socket *s,
+					       struct udp_dest *from, const struct udp_header *h,
+					       const struct pkt *p) REQUIRES(udp->poll_lock)
+{
+	bool known = from != udp->unknown;
+
+	if (known && p->qp_type != IBV_QPT_UD)
+		return from;
+	/* of a source it may have been own once */
+	if (udp_is_own(udp, from->key.remote) && !receive_is_by_wire(udp, s, h, p)) {
+		/* what the members of a group got already is no stranger's */
+		if (s->group == NULL)
+			udp_count(udp, COUNT_RX_WRONG_PEER);
+		return NULL;
+	}
+	return known ? from : receive_introduce(udp, s, p);
 }
 
 static bool receive_owns(const struct udp *udp, const struct udp_socket *s, u32 qpn)
@@ -406,8 +436,8 @@ static bool receive_packet(struct udp *udp, struct udp_socket *s, struct udp_des
 		receive_drop(udp, s, (enum path_counter)(why - 1));
 		return false;
 	}
-	if (unlikely(from == udp->unknown)) {
-		from = receive_introduce(udp, s, &p);
+	if (unlikely(__atomic_load_n(&from->is_judged, __ATOMIC_RELAXED))) {
+		from = receive_admit(udp, s, from, h, &p);
 		if (from == NULL)
 			return false;
 	}
@@ -518,8 +548,9 @@ static int receive_buffer(struct udp *udp, struct udp_socket *s, struct mmsghdr 
 		receive_drop(udp, s, COUNT_RX_MALFORMED);
 		return 1;
 	}
-	/* multicast of this host comes back to it; its members got it already */
-	if (s->group != NULL && udp_is_own(udp, h.flow.sgid))
+	/* multicast of this host comes back to it; its members got it already, unless its sender
+	 * has no other path: then receive_admit tells them apart */
+	if (s->group != NULL && udp_is_own(udp, h.flow.sgid) && !udp_slot_is_wire_only(udp, 0))
 		return 1;
 	from = receive_source(udp, s, &h);
 	if (plain && !receive_cut(udp, from->source, &h, data, left))

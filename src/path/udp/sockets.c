@@ -155,6 +155,8 @@ bool sockets_add(struct udp *udp, u32 slot, u32 device, const struct node_socket
 	sockets_leave_out_destination(s);
 	lock_acquire(&udp->lock);
 	added = (group != NULL || !sockets_is_known(udp, from->id)) && sockets_insert(udp, s);
+	if (added && group == NULL && !udp->cfg.loop) /* an own address, from now on */
+		dest_judge(udp, s->gid);
 	lock_release(&udp->lock);
 	if (!added)
 		free(s);
@@ -361,6 +363,11 @@ int udp_slot_own(struct udp *udp, u32 slot)
 	return err;
 }
 
+bool sockets_is_own(struct udp *udp, const u8 gid[16])
+{
+	return !udp->cfg.loop && sockets_find(udp, gid) != NULL;
+}
+
 bool udp_has_source(struct udp *udp, const u8 sgid[16])
 {
 	bool has;
@@ -373,7 +380,17 @@ bool udp_has_source(struct udp *udp, const u8 sgid[16])
 
 bool udp_is_own(struct udp *udp, const u8 sgid[16])
 {
-	return !udp->cfg.loop && udp_has_source(udp, sgid);
+	bool own;
+
+	lock_acquire(&udp->lock);
+	own = sockets_is_own(udp, sgid);
+	lock_release(&udp->lock);
+	return own;
+}
+
+bool udp_slot_is_wire_only(const struct udp *udp, u32 slot)
+{
+	return udp->cfg.node != NULL && node_slot_is_wire_only(udp->cfg.node, slot);
 }
 
 void sockets_close_all(struct udp *udp)

@@ -151,6 +151,9 @@ struct udp_dest {
 	socklen_t to_length FIXED;
 	u32 multicast_if FIXED; /* 0: unicast */
 	bool nowhere FIXED;
+	/* a source that has or had an own address, or the stand-in for unknown ones: receive_admit
+	 * judges each packet */
+	bool is_judged ATOMIC_ONLY;
 	/* a source: a connection to it exists. In a sweep */
 	bool has_connection OWNED_BY(udp.lock);
 	/* the destination whose window counts, with a reference; NULL: this one */
@@ -290,8 +293,13 @@ bool sockets_insert(struct udp *udp, struct udp_socket *s) REQUIRES(udp->lock);
 /* Adds or removes the socket's wait for room in the epoll set. */
 void sockets_want_room(struct udp *udp, struct udp_socket *s, bool want);
 /* Is it an address of this node, whose processes reach each other by another path? A datagram from
- * there is a stranger's then: of any user of this host, or of another host with the address. */
+ * there is a stranger's then: of any user of this host, or of another host with the address; unless
+ * it is of a process that has no other path (udp_slot_is_wire_only). */
 bool udp_is_own(struct udp *udp, const u8 sgid[16]);
+/* As udp_is_own. */
+bool sockets_is_own(struct udp *udp, const u8 gid[16]) REQUIRES(udp->lock);
+/* As node_slot_is_wire_only; false without a node. */
+bool udp_slot_is_wire_only(const struct udp *udp, u32 slot);
 void sockets_close_all(struct udp *udp);
 /* Takes a socket of a slot or of a group, with an address of that device. False: it is known
  * already, or cannot be used. */
@@ -363,6 +371,8 @@ struct udp_dest *dest_source_look(struct udp *udp, const struct udp_key *key)
  * are freed once there are many. NULL: no memory. */
 struct udp_dest *dest_source_add(struct udp *udp, const struct udp_key *key,
 				 const struct roce_source *source) REQUIRES(udp->poll_lock);
+/* The address is the host's own from now on: has its sources judged. */
+void dest_judge(struct udp *udp, const u8 gid[16]) REQUIRES(udp->lock);
 /* Opens the tables: random numbers, the stand-in for unknown senders. 0 or -ENOMEM. */
 int dest_open(struct udp *udp);
 void dest_free_all(struct udp *udp);

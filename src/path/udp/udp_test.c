@@ -451,6 +451,72 @@ static void receive__from_an_own_address(void **state)
 	assert_int_equal(side[1].strangers, 0);
 }
 
+/* ... or of a process of this node that has no other path: of a datagram its slot tells. */
+static void receive__from_an_own_address_by_wire(void **state)
+{
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
+	u8 data[256];
+
+	side[1].wire_slot = WIRE_SLOT;
+	p.qp_type = IBV_QPT_UD;
+	p.sqpn = side_qpn_of(WIRE_SLOT + 1, 5);
+	send_raw_from(side[1].gid, data, make_raw_from(side[1].gid, data, &p, NULL));
+	expect_drop(COUNT_RX_WRONG_PEER, 1);
+	p.sqpn = side_qpn_of(WIRE_SLOT, 5);
+	send_raw_from(side[1].gid, data, make_raw_from(side[1].gid, data, &p, NULL));
+	receive(&side[1], 1);
+	/* the sender is known by now, and the next one may be another user */
+	side[1].count = 0;
+	p.sqpn = side_qpn_of(WIRE_SLOT + 1, 5);
+	send_raw_from(side[1].gid, data, make_raw_from(side[1].gid, data, &p, NULL));
+	expect_drop(COUNT_RX_WRONG_PEER, 2);
+	/* connected queue pairs judge for themselves, also when that process has ended */
+	side[1].wire_slot = 0;
+	p = packet(side_qpn_of(SLOT_B, 17), 4, 8);
+	send_raw_from(side[1].gid, data, make_raw_from(side[1].gid, data, &p, NULL));
+	receive(&side[1], 1);
+}
+
+/* ... or from one that becomes an own address when its sender is known already. */
+static void receive__from_an_address_that_becomes_own(void **state)
+{
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
+	u8 data[256];
+
+	p.qp_type = IBV_QPT_UD;
+	p.sqpn = side_qpn_of(SLOT_A, 5);
+	send_raw_from(side[0].gid, data, make_raw_from(side[0].gid, data, &p, NULL));
+	receive(&side[1], 1);
+	side[1].count = 0;
+	side[1].both = true;
+	udp_refresh(side[1].udp);
+	send_raw_from(side[0].gid, data, make_raw_from(side[0].gid, data, &p, NULL));
+	expect_drop(COUNT_RX_WRONG_PEER, 1);
+	side[1].both = false;
+	udp_refresh(side[1].udp);
+	send_raw_from(side[0].gid, data, make_raw_from(side[0].gid, data, &p, NULL));
+	receive(&side[1], 1);
+}
+
+/* A connection's packet comes first: its sender's datagrams are judged none the less. */
+static void receive__from_an_own_address_behind_a_connection(void **state)
+{
+	struct pkt p = packet(side_qpn_of(SLOT_B, 17), 3, 8);
+	u8 data[256];
+
+	side[1].wire_slot = WIRE_SLOT;
+	send_raw_from(side[1].gid, data, make_raw_from(side[1].gid, data, &p, NULL));
+	receive(&side[1], 1);
+	side[1].count = 0;
+	p.qp_type = IBV_QPT_UD;
+	p.sqpn = side_qpn_of(WIRE_SLOT + 1, 5);
+	send_raw_from(side[1].gid, data, make_raw_from(side[1].gid, data, &p, NULL));
+	expect_drop(COUNT_RX_WRONG_PEER, 1);
+	p.sqpn = side_qpn_of(WIRE_SLOT, 5);
+	send_raw_from(side[1].gid, data, make_raw_from(side[1].gid, data, &p, NULL));
+	receive(&side[1], 1);
+}
+
 /* A MAD that the node has passed on. */
 static bool unpack_mad(const u8 sgid[16], u16 sport)
 {
@@ -478,6 +544,8 @@ static void unpack_mad__from_an_own_address(void **state)
 	assert_false(unpack_mad(side[1].gid, 40000));
 	assert_int_equal(side[1].counters[COUNT_RX_WRONG_PEER], 1);
 	assert_true(unpack_mad(side[1].gid, NODE_UDP_PORT));
+	side[1].wire_slot = WIRE_SLOT;
+	assert_true(unpack_mad(side[1].gid, 40000));
 }
 
 /* ---- datagrams from anywhere ---- */
@@ -817,6 +885,9 @@ int main(void)
 		EACH(receive__reserved_opcode),
 		EACH(receive__another_process_slot),
 		EACH(receive__from_an_own_address),
+		EACH(receive__from_an_own_address_by_wire),
+		EACH(receive__from_an_own_address_behind_a_connection),
+		EACH(receive__from_an_address_that_becomes_own),
 		EACH(unpack_mad__from_an_own_address),
 		EACH(strangers__with_a_wrong_icrc_leave_nothing),
 		EACH(strangers__that_nobody_awaits_leave_nothing),

@@ -17,7 +17,7 @@
 
 #include "node/udp_socket.h"
 
-enum { SLOT_A = 5, SLOT_B = 9, LOG_PACKETS = 256, LOG_BYTES = 4200 };
+enum { SLOT_A = 5, SLOT_B = 9, WIRE_SLOT = 70, LOG_PACKETS = 256, LOG_BYTES = 4200 };
 
 /* One side: a path, and what it has received. */
 struct side {
@@ -26,12 +26,14 @@ struct side {
 	u64 counters[PATH_COUNTERS];
 	u8 gid[16];
 	bool absent; /* its address has left the host */
+	bool both;   /* it has the other side's address, too */
 	u32 asked; /* slots for which sockets were asked, one bit each */
 	bool ticking; /* as udp_config has it; so is `sleepers` */
 	u32 sleepers;
 	u32 count, batches;
 	u32 strangers; /* asked about */
 	bool deaf;     /* takes nothing from strangers */
+	u32 wire_slot; /* of a process of its node that is reached over the wire only; 0: none */
 	struct path_dest *from;
 	struct pkt got[LOG_PACKETS];
 	u8 data[LOG_PACKETS][LOG_BYTES];
@@ -72,7 +74,14 @@ int node_udp_sockets(struct node *n, u32 device, u32 slot, struct node_socket *o
 				     .ifindex = if_nametoindex("lo"),
 				     .id = (u64)node_fd[which] };
 	memcpy(out->gid, n->side->gid, 16);
-	return 1;
+	if (!n->side->both || max < 2)
+		return 1;
+	out[1] = (struct node_socket){ .fd = node_udp_socket_open(side[!which].gid),
+				       .gid_index = 2,
+				       .ifindex = out->ifindex,
+				       .id = UINT64_MAX };
+	memcpy(out[1].gid, side[!which].gid, 16);
+	return 2;
 }
 
 int node_device_get(struct node *n, u32 index, struct node_config *out)
@@ -84,6 +93,11 @@ int node_device_get(struct node *n, u32 index, struct node_config *out)
 	out->gids[1].ifindex = if_nametoindex("lo");
 	out->gids[1].flags = NODE_GID_WIRE | NODE_GID_LINK;
 	return 0;
+}
+
+bool node_slot_is_wire_only(struct node *n, u32 slot)
+{
+	return n->side->wire_slot != 0 && (slot == 0 || slot == n->side->wire_slot);
 }
 
 /* ---- in the engine's place ---- */
