@@ -251,6 +251,10 @@ static bool channel_convert(struct rdma_event_channel *channel, struct door_even
 	out->event.id = in->cookie;
 	out->event.event = (enum rdma_cm_event_type)in->type;
 	out->event.status = in->status;
+	if (in->type >= DOOR_EVENT_ADDRINFO_RESOLVED) { /* param.arg in newer headers */
+		memcpy(&out->event.param, &in->arg, sizeof(in->arg));
+		return true;
+	}
 	if (in->datagram)
 		channel_fill_ud(out, in);
 	else
@@ -347,6 +351,10 @@ AV_EXPORT const char *rdma_event_str(enum rdma_cm_event_type event)
 		[RDMA_CM_EVENT_MULTICAST_ERROR] = "RDMA_CM_EVENT_MULTICAST_ERROR",
 		[RDMA_CM_EVENT_ADDR_CHANGE] = "RDMA_CM_EVENT_ADDR_CHANGE",
 		[RDMA_CM_EVENT_TIMEWAIT_EXIT] = "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+		[DOOR_EVENT_ADDRINFO_RESOLVED] = "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+		[DOOR_EVENT_ADDRINFO_ERROR] = "RDMA_CM_EVENT_ADDRINFO_ERROR",
+		[DOOR_EVENT_USER] = "RDMA_CM_EVENT_USER",
+		[DOOR_EVENT_INTERNAL] = "RDMA_CM_EVENT_INTERNAL",
 	};
 
 	return (size_t)event < ARRAY_LEN(names) ? names[event] : "UNKNOWN EVENT";

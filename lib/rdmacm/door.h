@@ -13,6 +13,16 @@
 #include "base/lock.h"
 #include "cm/rdma/ucma.h"
 
+/* What only headers of newer releases name. */
+enum {
+	DOOR_EVENT_ADDRINFO_RESOLVED = 16, /* enum rdma_cm_event_type */
+	DOOR_EVENT_ADDRINFO_ERROR,
+	DOOR_EVENT_USER,
+	DOOR_EVENT_INTERNAL,
+	DOOR_RAI_SA = 0x10, /* struct rdma_addrinfo.ai_flags */
+	DOOR_RAI_DNS = 0x20,
+};
+
 /* A device that this library has opened; it stays open as long as the library. */
 struct door_device {
 	struct list_head node OWNED_BY(door_devices.lock);
@@ -33,10 +43,12 @@ struct door_channel {
 };
 
 /* Where threads that take events and others meet: the id's queue pair, which is not destroyed while
- * a thread has the lock, and the groups that it is attached to. */
+ * a thread has the lock, the groups that it is attached to, and what was resolved for it. */
 struct door_shared {
 	struct lock qp_lock;
 	struct list_head groups GUARDED_BY(qp_lock); /* struct door_mcast, oldest first */
+	/* the last answer to rdma_resolve_addrinfo; NULL: none */
+	struct rdma_addrinfo *info GUARDED_BY(qp_lock);
 };
 
 /* One thread at a time changes an id; the application sees to that, as it must with Debian's. */
@@ -81,6 +93,10 @@ static inline int door_result(int error)
 	errno = -error;
 	return -1;
 }
+
+/* ---- addrinfo.c ---- */
+/* The id comes to its end. */
+void addrinfo_free(struct door_id *id);
 
 /* ---- device.c ---- */
 /* The opened device of a name and the RDMA CM's number, which tells it from one of the same name

@@ -224,6 +224,8 @@ AV_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
 
 	if (node == NULL && service == NULL && hints == NULL)
 		return door_result(-EINVAL);
+	if (hints != NULL && (hints->ai_flags & DOOR_RAI_SA) != 0)
+		return door_result(-EOPNOTSUPP); /* as rdma_resolve_addrinfo */
 	rai = calloc(1, sizeof(*rai));
 	if (rai == NULL)
 		return -1;

@@ -41,6 +41,7 @@ void id_free(struct door_id *id)
 	mcast_free_all(id);
 	free(id->init);
 	free(id->connect_data);
+	addrinfo_free(id);
 	free(id);
 }
 
@@ -148,7 +149,8 @@ static int id_event_result(const struct rdma_cm_event *event)
 {
 	if (event->status != 0 && event->event == RDMA_CM_EVENT_REJECTED)
 		return -ECONNREFUSED;
-	if (event->status == -1) /* this library failed */
+	/* this library failed; of what has no event of the CM it is EPERM */
+	if (event->status == -1 && (u32)event->event < DOOR_EVENT_ADDRINFO_RESOLVED)
 		return -errno;
 	return event->status > 0 ? -event->status : event->status;
 }

@@ -80,8 +80,8 @@ static void calls_of_way(struct rdma_cm_id *id)
 	CALL(EINVAL, rdma_bind_addr(id, cm_address(0)));
 	CALL(EINVAL, rdma_resolve_addr(id, NULL, cm_address(7471), 1000));
 	CALL(EINVAL, rdma_resolve_route(id, 1000));
-	CALL(ENOSYS, rdma_resolve_addrinfo(id, "127.0.0.1", "7471", NULL));
-	CALL(ENOSYS, rdma_query_addrinfo(id, &(struct rdma_addrinfo *){ NULL }));
+	CALL(EINVAL, rdma_resolve_addrinfo(id, "127.0.0.1", "7471", NULL));
+	CALL(ENODATA, rdma_query_addrinfo(id, &(struct rdma_addrinfo *){ NULL }));
 	CALL(EINVAL, rdma_listen(id, 4));
 	CALL(EINVAL, rdma_connect(id, &param));
 	CALL(EINVAL, rdma_accept(id, &param));
@@ -95,7 +95,7 @@ static void calls_of_way(struct rdma_cm_id *id)
 	CALL(ANY, rdma_leave_multicast(id, group));
 	CALL(ANY, rdma_get_src_port(id) == 0);
 	CALL(ANY, rdma_get_dst_port(id) == 0);
-	CALL(ENOSYS, rdma_write_cm_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, 0));
+	CALL(EINVAL, rdma_write_cm_event(id, (enum rdma_cm_event_type)18, 0, 0)); /* USER */
 }
 
 static void calls_of_id(struct rdma_cm_id *id)

@@ -1,19 +1,30 @@
 /* addrinfo_test.c: rdma_getaddrinfo as rdma-core's answers, and endpoints made of its answers. */
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <infiniband/sa.h>
 #include <rdma/rdma_verbs.h>
 
 #include "cm.h"
 
+/* Of newer headers. */
+enum { EVENT_ADDRINFO_RESOLVED = 16, EVENT_ADDRINFO_ERROR, EVENT_USER, EVENT_INTERNAL };
+enum { SA = 0x10, DNS = 0x20 }; /* of ai_flags */
+int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
+int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service,
+			  const struct rdma_addrinfo *hints);
+int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status,
+			uint64_t arg);
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
@@ -308,17 +319,294 @@ static void rdma_create_ep__says_why_it_fails(void **state)
 	rdma_freeaddrinfo(res);
 }
 
+/* ---- answers by an event --------------------------------------------------------------------- */
+
+/* The id's next event: its status, and the 64 bits that newer headers call param.arg. */
+static int status_of(struct rdma_cm_id *id, int type, uint64_t *arg)
+{
+	struct rdma_cm_event *event = event_of(channel, (enum rdma_cm_event_type)type);
+	int status = event->status;
+
+	assert_ptr_equal(event->id, id);
+	memcpy(arg, &event->param, sizeof(*arg));
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	return status;
+}
+
+static void expect_info(struct rdma_cm_id *id, const struct rdma_addrinfo *wanted)
+{
+	struct rdma_addrinfo *info;
+
+	assert_int_equal(rdma_query_addrinfo(id, &info), 0);
+	assert_int_equal(info->ai_family, wanted->ai_family);
+	assert_int_equal(info->ai_qp_type, wanted->ai_qp_type);
+	assert_int_equal(info->ai_port_space, wanted->ai_port_space);
+	assert_int_equal(info->ai_src_len, wanted->ai_src_len);
+	assert_int_equal(info->ai_dst_len, wanted->ai_dst_len);
+	assert_memory_equal(info->ai_dst_addr, wanted->ai_dst_addr, wanted->ai_dst_len);
+	assert_null(info->ai_next);
+	rdma_freeaddrinfo(info);
+}
+
+static void rdma_resolve_addrinfo__answers_by_an_event(void **state)
+{
+	struct rdma_addrinfo hints = { .ai_flags = DNS, .ai_port_space = RDMA_PS_TCP }, *wanted;
+	struct rdma_addrinfo *info;
+	struct rdma_cm_id *id;
+	uint64_t arg;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	fails(rdma_query_addrinfo(id, &info), ENODATA);
+	errno = ENOTBLK;
+	assert_int_equal(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", &hints), 0);
+	assert_int_equal(errno, ENOTBLK);
+	assert_int_equal(status_of(id, EVENT_ADDRINFO_RESOLVED, &arg), 0);
+	assert_int_equal(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &wanted), 0);
+	expect_info(id, wanted);
+	expect_info(id, wanted);
+	rdma_freeaddrinfo(wanted);
+	/* the next answer takes its place, and leads on */
+	assert_int_equal(rdma_resolve_addrinfo(id, "127.0.0.1", "7472", NULL), 0);
+	assert_int_equal(status_of(id, EVENT_ADDRINFO_RESOLVED, &arg), 0);
+	assert_int_equal(rdma_query_addrinfo(id, &info), 0);
+	assert_int_equal(port_of(info->ai_dst_addr), 7472);
+	assert_int_equal(rdma_resolve_addr(id, NULL, info->ai_dst_addr, 1000), 0);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED, id);
+	rdma_freeaddrinfo(info);
+	destroy(id);
+}
+
+static void rdma_resolve_addrinfo__says_why_there_is_none(void **state)
+{
+	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST }, *info;
+	struct rdma_cm_id *id, *sync;
+	uint64_t arg;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", NULL), 0);
+	assert_int_equal(status_of(id, EVENT_ADDRINFO_RESOLVED, &arg), 0);
+	assert_int_equal(rdma_resolve_addrinfo(id, "localhost", "7471", &hints), 0);
+	assert_int_equal(status_of(id, EVENT_ADDRINFO_ERROR, &arg), -EADDRNOTAVAIL);
+	fails(rdma_query_addrinfo(id, &info), ENODATA); /* that of the earlier call has gone */
+	assert_int_equal(rdma_create_id(NULL, &sync, NULL, RDMA_PS_TCP), 0);
+	fails(rdma_resolve_addrinfo(sync, "localhost", "7471", &hints), EADDRNOTAVAIL);
+	assert_int_equal(rdma_resolve_addrinfo(sync, "127.0.0.1", "7471", NULL), 0);
+	assert_int_equal(rdma_query_addrinfo(sync, &info), 0);
+	rdma_freeaddrinfo(info);
+	destroy(sync);
+	destroy(id);
+}
+
+/* What the resolver says in place of an answer, and errno behind it; 0: it answers. */
+static int resolver_says, resolver_errno;
+
+/* In the C library's place. */
+__attribute__((visibility("default"))) int getaddrinfo(const char *node, const char *service,
+						       const struct addrinfo *hints,
+						       struct addrinfo **out)
+{
+	static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+	if (resolver_says != 0) {
+		errno = resolver_errno;
+		return resolver_says;
+	}
+	if (real == NULL)
+		*(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+	return real(node, service, hints, out);
+}
+
+static int status_if(struct rdma_cm_id *id, int says, int err)
+{
+	uint64_t arg;
+
+	resolver_says = says;
+	resolver_errno = err;
+	assert_int_equal(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", NULL), 0);
+	resolver_says = 0;
+	return status_of(id, EVENT_ADDRINFO_ERROR, &arg);
+}
+
+static void rdma_resolve_addrinfo__says_what_the_resolver_says(void **state)
+{
+	struct rdma_cm_id *id, *sync;
+	struct rdma_addrinfo *info;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(status_if(id, EAI_AGAIN, 0), -EAGAIN);
+	assert_int_equal(status_if(id, EAI_MEMORY, 0), -ENOMEM);
+	assert_int_equal(status_if(id, EAI_SYSTEM, EMFILE), -EMFILE);
+	assert_int_equal(status_if(id, EAI_SYSTEM, 0), -EADDRNOTAVAIL);
+	assert_int_equal(status_if(id, EAI_BADFLAGS, 0), -EADDRNOTAVAIL);
+	fails(rdma_query_addrinfo(id, &info), ENODATA);
+	destroy(id);
+	/* EPERM is -1, which of the CM's events says that errno tells */
+	assert_int_equal(rdma_create_id(NULL, &sync, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_write_cm_event(sync, (enum rdma_cm_event_type)EVENT_USER, -EPERM, 0),
+			 0);
+	fails(rdma_resolve_addrinfo(sync, "127.0.0.1", "7471", NULL), EPERM);
+	destroy(sync);
+}
+
+/* As Linux has it where no port has a subnet administration. */
+static void rdma_resolve_addrinfo__asks_no_sa(void **state)
+{
+	struct rdma_addrinfo sa = { .ai_flags = SA }, both = { .ai_flags = SA | DNS }, *info;
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	fails(rdma_resolve_addrinfo(id, NULL, NULL, NULL), EINVAL);
+	fails(rdma_resolve_addrinfo(NULL, "127.0.0.1", NULL, NULL), EINVAL);
+	fails(rdma_resolve_addrinfo(id, NULL, "0x1", &sa), EINVAL); /* it has no device */
+	assert_int_equal(rdma_bind_addr(id, address_of("roce0", 0)), 0);
+	fails(rdma_resolve_addrinfo(id, NULL, "0x1", &sa), EOPNOTSUPP);
+	fails(rdma_resolve_addrinfo(id, "127.0.0.1", "0x1", &sa), EOPNOTSUPP);
+	fails(rdma_resolve_addrinfo(id, NULL, "0x1", &both), EOPNOTSUPP);
+	fails(rdma_getaddrinfo(NULL, "0x1", &sa, &info), EOPNOTSUPP);
+	fails(rdma_query_addrinfo(id, &info), ENODATA);
+	destroy(id);
+}
+
+static void rdma_write_cm_event__comes_in_its_turn(void **state)
+{
+	struct rdma_cm_id *id;
+	uint64_t arg = 0;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_write_cm_event(id, (enum rdma_cm_event_type)EVENT_USER, -7,
+					     0x123456789abcdef0),
+			 0);
+	assert_int_equal(status_of(id, EVENT_USER, &arg), -7);
+	assert_true(arg == 0x123456789abcdef0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, local(7471), 1000), 0);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED, id);
+	assert_int_equal(rdma_write_cm_event(id, (enum rdma_cm_event_type)EVENT_USER, 0, 2), 0);
+	for (int type = -1; type < 21; type++)
+		if (type != EVENT_USER)
+			fails(rdma_write_cm_event(id, (enum rdma_cm_event_type)type, 0, 0), EINVAL);
+	destroy(id); /* with an event that nobody takes */
+}
+
+/* ---- events that another thread takes -------------------------------------------------------- */
+
+enum { ANSWERS = 50, EINVAL_MS = 10000 };
+
+/* Takes an answer, looks at it and destroys its id. NULL: the answer was not there. */
+static void *take_answer(void *arg)
+{
+	struct rdma_cm_event *event;
+	struct rdma_addrinfo *info = NULL;
+	struct rdma_cm_id *id;
+	bool resolved;
+	int err;
+
+	if (rdma_get_cm_event(channel, &event) != 0)
+		return NULL;
+	id = event->id;
+	resolved = (int)event->event == EVENT_ADDRINFO_RESOLVED;
+	err = rdma_query_addrinfo(id, &info);
+	rdma_freeaddrinfo(info);
+	rdma_ack_cm_event(event);
+	rdma_destroy_id(id);
+	return resolved == (err == 0) ? arg : NULL;
+}
+
+/* The answer is there when its event is, and the call touches the id no more. */
+static void rdma_resolve_addrinfo__is_done_when_its_event_is_taken(void **state)
+{
+	struct rdma_addrinfo numeric = { .ai_flags = RAI_NUMERICHOST };
+	struct rdma_cm_id *id;
+	pthread_t thread;
+	void *good;
+
+	for (int i = 0; i < ANSWERS; i++) {
+		assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+		assert_int_equal(pthread_create(&thread, NULL, take_answer, channel), 0);
+		assert_int_equal(rdma_resolve_addrinfo(id, i % 2 ? "127.0.0.1" : "localhost",
+						       "7471", &numeric),
+				 0);
+		assert_int_equal(pthread_join(thread, &good), 0);
+		assert_non_null(good);
+	}
+}
+
+/* Asks again and again until there is no answer. */
+static void *query_on_and_on(void *arg)
+{
+	struct rdma_addrinfo *info;
+	bool right = true;
+
+	while (rdma_query_addrinfo(arg, &info) == 0) {
+		right = right && port_of(info->ai_dst_addr) == 7471;
+		rdma_freeaddrinfo(info);
+	}
+	return right && errno == ENODATA ? arg : NULL;
+}
+
+/* One answer takes the other's place while another thread copies it. */
+static void rdma_query_addrinfo__beside_the_next_call(void **state)
+{
+	struct rdma_addrinfo numeric = { .ai_flags = RAI_NUMERICHOST };
+	struct rdma_cm_id *id;
+	pthread_t thread;
+	uint64_t arg;
+	void *good;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", &numeric), 0);
+	assert_int_equal(pthread_create(&thread, NULL, query_on_and_on, id), 0);
+	for (int i = 0; i < ANSWERS; i++) {
+		assert_int_equal(status_of(id, EVENT_ADDRINFO_RESOLVED, &arg), 0);
+		assert_int_equal(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", &numeric), 0);
+	}
+	assert_int_equal(status_of(id, EVENT_ADDRINFO_RESOLVED, &arg), 0);
+	assert_int_equal(rdma_resolve_addrinfo(id, "localhost", "7471", &numeric), 0);
+	assert_int_equal(status_of(id, EVENT_ADDRINFO_ERROR, &arg), -EADDRNOTAVAIL);
+	assert_int_equal(pthread_join(thread, &good), 0);
+	assert_non_null(good);
+	destroy(id);
+}
+
+static void *destroy_it(void *arg)
+{
+	return rdma_destroy_id(arg) == 0 ? arg : NULL;
+}
+
+/* A thread that holds an event may call for an id that another one destroys: what it writes is
+ * withdrawn with the rest, or refused. */
+static void rdma_write_cm_event__is_refused_once_the_id_ends(void **state)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	pthread_t thread;
+	int err = 0;
+
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, local(7471), 1000), 0);
+	event = event_of(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	assert_int_equal(pthread_create(&thread, NULL, destroy_it, id), 0);
+	for (int i = 0; i < EINVAL_MS && err == 0; i++) {
+		err = rdma_write_cm_event(id, (enum rdma_cm_event_type)EVENT_USER, 0, 0);
+		usleep(1000);
+	}
+	fails(err, EINVAL);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+	fails(rdma_get_cm_event(channel, &event), EAGAIN);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 static void rdma_event_str__names_every_event(void **state)
 {
 	const char *name;
 
-	for (int i = 0; i <= RDMA_CM_EVENT_TIMEWAIT_EXIT; i++) {
+	for (int i = 0; i <= EVENT_INTERNAL; i++) {
 		name = rdma_event_str((enum rdma_cm_event_type)i);
 		assert_int_equal(strncmp(name, "RDMA_CM_EVENT_", 14), 0);
 	}
-	assert_string_equal(rdma_event_str((enum rdma_cm_event_type)16), "UNKNOWN EVENT");
+	assert_string_equal(rdma_event_str((enum rdma_cm_event_type)20), "UNKNOWN EVENT");
 	assert_string_equal(rdma_event_str((enum rdma_cm_event_type)-1), "UNKNOWN EVENT");
 }
 
@@ -337,6 +625,20 @@ int main(void)
 			rdma_connect__fails_where_a_datagram_service_refuses, begin, end),
 		cmocka_unit_test(rdma_create_ep__takes_the_type_of_the_answer),
 		cmocka_unit_test(rdma_create_ep__says_why_it_fails),
+		cmocka_unit_test_setup_teardown(rdma_resolve_addrinfo__answers_by_an_event, begin,
+						end),
+		cmocka_unit_test_setup_teardown(rdma_resolve_addrinfo__says_why_there_is_none,
+						begin, end),
+		cmocka_unit_test_setup_teardown(rdma_resolve_addrinfo__says_what_the_resolver_says,
+						begin, end),
+		cmocka_unit_test_setup_teardown(rdma_resolve_addrinfo__asks_no_sa, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_write_cm_event__comes_in_its_turn, begin, end),
+		cmocka_unit_test_setup_teardown(
+			rdma_resolve_addrinfo__is_done_when_its_event_is_taken, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_query_addrinfo__beside_the_next_call, begin,
+						end),
+		cmocka_unit_test_setup_teardown(rdma_write_cm_event__is_refused_once_the_id_ends,
+						begin, end),
 		cmocka_unit_test(rdma_event_str__names_every_event),
 	};
 

@@ -404,6 +404,31 @@ int ucma_migrate(struct ucma_id *id, struct ucma_channel *ch)
 	return 0;
 }
 
+int ucma_write_event(struct ucma_id *id, u32 type, int status, u64 arg)
+{
+	struct ucma_waiting *w;
+	bool ended;
+
+	if (ucma_is_parents(id))
+		return -EINVAL;
+	w = calloc(1, sizeof(*w));
+	if (w == NULL)
+		return -ENOMEM;
+	w->event.type = type;
+	w->event.status = status;
+	w->event.arg = arg;
+	w->event.id = w->event.owner = id;
+	lock_acquire(&ucma_lock);
+	ended = id->ended; /* its events have been withdrawn, and nobody withdraws this one */
+	if (!ended)
+		ucma_post(id->channel, w);
+	lock_release(&ucma_lock);
+	if (!ended)
+		return 0;
+	free(w);
+	return -EINVAL;
+}
+
 /* ---- multicast groups ------------------------------------------------------------------------ */
 
 static void ucma_mcast_free(struct ucma_mcast *m)

@@ -33,7 +33,9 @@ struct ucma_conn {
 } OWNED_BY(the caller);
 
 struct ucma_event {
-	u32 type; /* enum rdma_cm_event_type, whose numbers both headers share */
+	/* enum rdma_cm_event_type, whose numbers both headers share, or what ucma_write_event was
+	 * given */
+	u32 type;
 	int status;
 	struct ucma_id *id; /* of CONNECT_REQUEST the new one, which is the caller's */
 	void *cookie;	    /* of `id`, or of CONNECT_REQUEST that of the listening id */
@@ -44,6 +46,7 @@ struct ucma_event {
 	struct ucma_conn conn; /* private_data points at `data` */
 	struct ib_ah_attr ah;
 	u32 qkey;
+	u64 arg; /* of ucma_write_event */
 	u8 data[UCMA_PRIVATE_DATA];
 } OWNED_BY(the caller);
 
@@ -88,6 +91,10 @@ AV_EXPORT int ucma_check(struct ucma_id *id);
 /* Takes the next event, and waits for it unless the descriptor is O_NONBLOCK: 0, -EAGAIN, -EINTR.
  * out->conn points into *out. */
 AV_EXPORT int ucma_get_event(struct ucma_channel *ch, struct ucma_event *out);
+/* Adds an event that the CM itself has none of, also of an id whose device has gone. Another thread
+ * may take the event, and then end the id, before this returns. 0, -ENOMEM, or -EINVAL of a
+ * parent's id and of one that ucma_destroy_id has begun to end. */
+AV_EXPORT int ucma_write_event(struct ucma_id *id, u32 type, int status, u64 arg);
 /* `mcast`: that of the event. */
 AV_EXPORT void ucma_ack(struct ucma_id *owner, struct ucma_mcast *mcast);
 
