@@ -657,6 +657,12 @@ class Case(unittest.TestCase):
         self.assertIn(" device -> ../../../devices/anyverbs/roce0\n", on("ls", "-l", os.path.dirname(path)))
         self.assertEqual(on("readlink", "-f", path), f"{function}\n")
         self.assertEqual(on("python3", "-c", f"import os; print(os.path.realpath('{path}'))"), f"{function}\n")
+        for file in "infiniband_verbs/uverbs0", "infiniband_mad/umad0":
+            self.assertEqual(on("readlink", "-f", f"/sys/class/{file}/device"), f"{function}\n")
+            self.assertEqual(on("ls", "-d", f"{function}/{file}"), f"{function}/{file}\n")
+            # what libibverbs looks for, and no function has that is on no bus
+            on("test", "-e", f"/sys/class/{file}/device/numa_node")
+            on("test", "!", "-e", f"/sys/class/{file}/device/modalias")
         for folder in path, function:
             self.assertEqual(on("cat", f"{folder}/numa_node"), "-1\n")
             self.assertEqual(on("ls", f"{folder}/infiniband", f"{folder}/infiniband_verbs", f"{folder}/net").split()[1::2], ["roce0", "uverbs0", "lo"])

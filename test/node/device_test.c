@@ -218,21 +218,44 @@ static void device__outlives_its_node(void **state)
 	harness_detach(&h);
 }
 
-static void device_assert_link(const struct node_config *c, const char *name)
+/* `entry` of the class has a link `device`, which leads back to it. */
+static void device_assert_link_of(const struct node_config *c, const char *class, const char *entry,
+				  const char *name)
 {
 	char path[512], to[128] = "", wanted[128];
 	struct stat st;
 
-	snprintf(path, sizeof(path), "%s/class/infiniband/%s/device", c->sysfs, name);
+	snprintf(path, sizeof(path), "%s/class/%s/%s/device", c->sysfs, class, entry);
 	assert_int_equal(lstat(path, &st), 0);
 	assert_true(S_ISLNK(st.st_mode));
 	assert_true(readlink(path, to, sizeof(to) - 1) > 0);
 	snprintf(wanted, sizeof(wanted), "../../../devices/anyverbs/%s", name);
 	assert_string_equal(to, wanted);
-	snprintf(path, sizeof(path), "infiniband/%s/device/numa_node", name);
+	snprintf(path, sizeof(path), "%s/%s/device/numa_node", class, entry);
 	assert_int_equal(device_file(c, path), 0);
-	snprintf(path, sizeof(path), "infiniband/%s/device/infiniband/%s", name, name);
+	snprintf(path, sizeof(path), "%s/%s/device/%s/%s", class, entry, class, entry);
 	assert_int_equal(device_file(c, path), 0);
+}
+
+static void device_assert_link(const struct node_config *c, const char *name, u32 number)
+{
+	char entry[16];
+
+	device_assert_link_of(c, "infiniband", name, name);
+	snprintf(entry, sizeof(entry), "uverbs%u", number);
+	device_assert_link_of(c, "infiniband_verbs", entry, name);
+	snprintf(entry, sizeof(entry), "umad%u", number);
+	device_assert_link_of(c, "infiniband_mad", entry, name);
+}
+
+/* What earlier builds had in its place. */
+static void device_put_folder(const struct node_config *c, const char *entry)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/class/%s/device", c->sysfs, entry);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
 }
 
 /* Also where the node before, of an earlier build, has left a folder. */
@@ -246,21 +269,22 @@ static void device__function_is_behind_a_link(void **state)
 	harness_attach(&h);
 	assert_int_equal(node_device_get(h.node, 0, &a), 0);
 	assert_int_equal(node_device_get(h.node, 1, &b), 0);
-	device_assert_link(&a, "roce0");
-	device_assert_link(&b, "roce1");
-	assert_int_equal(device_file(&b, "infiniband/roce1/device/infiniband_verbs/uverbs1"), 0);
+	device_assert_link(&a, "roce0", 0);
+	device_assert_link(&b, "roce1", 1);
 	assert_int_equal(device_request(PROTO_DEVICE_REMOVE, "roce1"), 0);
 	(void)harness_wait_event(&h, NODE_EVENT_DEVICE_REMOVED);
 	assert_false(node_event_take(h.node, NODE_EVENT_DEVICE_REMOVED, &ev));
 	assert_int_not_equal(device_file(&b, "../devices/anyverbs/roce1"), 0);
+	assert_int_not_equal(device_file(&b, "infiniband_verbs/uverbs1"), 0);
+	assert_int_not_equal(device_file(&b, "infiniband_mad/umad1"), 0);
 	harness_kill_daemon();
-	snprintf(path, sizeof(path), "%s/class/infiniband/roce0/device", a.sysfs);
-	assert_int_equal(unlink(path), 0);
-	assert_int_equal(mkdir(path, 0700), 0);
+	device_put_folder(&a, "infiniband/roce0");
+	device_put_folder(&a, "infiniband_verbs/uverbs0");
+	device_put_folder(&a, "infiniband_mad/umad0");
 	snprintf(path, sizeof(path), "%s/class/infiniband/roce0/device/net", a.sysfs);
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(node_recover(h.node), 0);
-	device_assert_link(&a, "roce0");
+	device_assert_link(&a, "roce0", 0);
 	harness_detach(&h);
 }
 

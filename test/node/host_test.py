@@ -80,6 +80,11 @@ class Hosts(Bed):
         self.assertEqual(self.on("h1", "readlink", "-f", path), "/sys/devices/anyverbs/ib0\n")
         self.assertEqual(self.on("h1", "cat", f"{path}/vendor"), "0xa7b5\n")
         self.assertEqual(self.on("h1", "ls", f"{path}/infiniband_verbs"), "uverbs0\n")
+        for file in "infiniband_verbs/uverbs0", "infiniband_mad/umad0", "infiniband_mad/issm0":
+            path = f"/sys/class/{file}/device"
+            self.assertEqual(self.on("h1", "readlink", path), "../../../devices/anyverbs/ib0\n")
+            self.assertEqual(self.on("h1", "readlink", "-f", path), "/sys/devices/anyverbs/ib0\n")
+            self.assertEqual(self.on("h1", "ls", "-d", f"{path}/{file}"), f"{path}/{file}\n")
 
     def test_sys_lists_the_whole_gid_table(self):
         """As on Linux an entry that is not in use has the prefix, the interface ID 0, and a type. No entry has a network interface."""

@@ -57,6 +57,15 @@ static void sysfs_write_port(struct sysfs *s, const struct node_config *c)
 	sysfs_put(s, "counters/link_downed", "%u\n", c->port_downs);
 }
 
+/* That of uverbsN and umadN, as the kernel counts them. */
+static unsigned sysfs_number(const struct node_config *c)
+{
+	unsigned number = 0;
+
+	(void)sscanf(c->dev_path, "uverbs%2u", &number);
+	return number;
+}
+
 /* What the adapter's function on a bus would be: `device` leads to it. */
 static void sysfs_write_function(struct sysfs *s, const struct node_config *c)
 {
@@ -66,6 +75,8 @@ static void sysfs_write_function(struct sysfs *s, const struct node_config *c)
 	snprintf(path, sizeof(path), "infiniband/%s", c->device);
 	sysfs_make(s, path);
 	snprintf(path, sizeof(path), "infiniband_verbs/%s", c->dev_path);
+	sysfs_make(s, path);
+	snprintf(path, sizeof(path), "infiniband_mad/umad%u", sysfs_number(c));
 	sysfs_make(s, path);
 	for (int i = 0; i < NODE_GIDS; i++) {
 		if (c->gids[i].ifname[0] == '\0')
@@ -77,27 +88,23 @@ static void sysfs_write_function(struct sysfs *s, const struct node_config *c)
 
 static void sysfs_write_device(struct sysfs *s, const struct node_config *c)
 {
-	char to[64];
-
 	sysfs_put_guid(s, "node_guid", c->node_guid);
 	sysfs_put_guid(s, "sys_image_guid", c->node_guid);
 	sysfs_put_table(s, sysfs_device, ARRAY_LEN(sysfs_device));
-	snprintf(to, sizeof(to), "../../../devices/anyverbs/%s", c->device);
-	sysfs_link(s, "device", to);
+	sysfs_put_function(s, c->device);
 }
 
-/* uverbsN and umadN: numbers as the kernel counts them. */
+/* uverbsN and umadN */
 static void sysfs_write_files(struct sysfs *s, const struct node_config *c)
 {
-	unsigned number = 0;
+	unsigned number = sysfs_number(c);
 
-	(void)sscanf(c->dev_path, "uverbs%2u", &number);
 	snprintf(s->base, sizeof(s->base), "sys/class/infiniband_verbs/%s", c->dev_path);
-	sysfs_make(s, "device");
+	sysfs_put_function(s, c->device);
 	sysfs_put_numbers(s, SYSFS_UVERBS_MINOR + number, c->device, 0);
 	sysfs_put(s, "abi_version", "1\n");
 	snprintf(s->base, sizeof(s->base), "sys/class/infiniband_mad/umad%u", number);
-	sysfs_make(s, "device");
+	sysfs_put_function(s, c->device);
 	sysfs_put_numbers(s, SYSFS_UMAD_MINOR + number, c->device, 1);
 	snprintf(s->base, sizeof(s->base), "sys");
 	sysfs_put_versions(s);
@@ -155,19 +162,18 @@ int sysfs_write_traffic(const struct folder *f, const char *device,
 
 void sysfs_remove(const struct folder *f, const struct node_config *c)
 {
-	unsigned number = 0;
 	char path[128];
 
 	if (f->fd < 0)
 		return;
 	snprintf(path, sizeof(path), "sys/class/infiniband/%s", c->device);
 	folder_remove_tree(f, path);
-	snprintf(path, sizeof(path), "sys/devices/anyverbs/%s", c->device);
-	folder_remove_tree(f, path);
 	snprintf(path, sizeof(path), "sys/class/infiniband_verbs/%s", c->dev_path);
 	folder_remove_tree(f, path);
-	(void)sscanf(c->dev_path, "uverbs%2u", &number);
-	snprintf(path, sizeof(path), "sys/class/infiniband_mad/umad%u", number);
+	snprintf(path, sizeof(path), "sys/class/infiniband_mad/umad%u", sysfs_number(c));
+	folder_remove_tree(f, path);
+	/* behind the links that lead to it */
+	snprintf(path, sizeof(path), "sys/devices/anyverbs/%s", c->device);
 	folder_remove_tree(f, path);
 	snprintf(path, sizeof(path), "sys/dev/infiniband/%s", c->dev_path);
 	folder_delete(f, path);

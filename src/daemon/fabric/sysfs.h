@@ -1,6 +1,6 @@
 /* sysfs.h: the tree that stands for /sys: class/infiniband, class/infiniband_verbs and
  * class/infiniband_mad, in the kernel's formats, and devices/anyverbs, to whose folders the links
- * class/infiniband/DEV/device lead. */
+ * `device` of each of them lead. */
 #ifndef DAEMON_FABRIC_SYSFS_H
 #define DAEMON_FABRIC_SYSFS_H
 

@@ -125,6 +125,15 @@ void sysfs_put_machine(struct sysfs *s)
 	sysfs_put_cpus(s);
 }
 
+void sysfs_put_function(struct sysfs *s, const char *device)
+{
+	char to[64];
+
+	sysfs_make(s, "");
+	snprintf(to, sizeof(to), "../../../devices/anyverbs/%s", device);
+	sysfs_link(s, "device", to);
+}
+
 void sysfs_put_numbers(struct sysfs *s, u32 minor, const char *device, u32 port)
 {
 	sysfs_put(s, "dev", "231:%u\n", minor);

@@ -151,13 +151,11 @@ static void sysfs_host_put_device(struct sysfs_host *h, u32 index, const struct 
 	sysfs_put_machine(&h->s);
 	snprintf(path, sizeof(path), "infiniband/ib%u", index);
 	sysfs_make(&h->s, path);
-	snprintf(path, sizeof(path), "infiniband_verbs/uverbs%u", index);
-	sysfs_make(&h->s, path);
 	snprintf(path, sizeof(path), "class/infiniband/ib%u", index);
 	sysfs_host_base(h, path);
 	sysfs_make(&h->s, "ports");
-	snprintf(path, sizeof(path), "../../../devices/anyverbs/ib%u", index);
-	sysfs_link(&h->s, "device", path);
+	snprintf(path, sizeof(path), "ib%u", index);
+	sysfs_put_function(&h->s, path);
 	sysfs_put_guid(&h->s, "node_guid", n->guid);
 	sysfs_put_guid(&h->s, "sys_image_guid", n->sys_guid);
 	sysfs_host_put_desc(&h->s, n->desc);
@@ -171,10 +169,15 @@ static void sysfs_host_put_file(struct sysfs_host *h, const char *folder, const 
 {
 	char path[64], device[16];
 
+	/* what the link below leads to is there before it */
+	snprintf(path, sizeof(path), "devices/anyverbs/ib%u", index);
+	sysfs_host_base(h, path);
+	snprintf(path, sizeof(path), "%s/%s%u", strchr(folder, '/') + 1, name, number);
+	sysfs_make(&h->s, path);
 	snprintf(path, sizeof(path), "%s/%s%u", folder, name, number);
 	snprintf(device, sizeof(device), "ib%u", index);
 	sysfs_host_base(h, path);
-	sysfs_make(&h->s, "device");
+	sysfs_put_function(&h->s, device);
 	sysfs_put_numbers(&h->s, minor + number, device, port);
 	if (port == 0)
 		sysfs_put(&h->s, "abi_version", "1\n");

@@ -35,6 +35,8 @@ void sysfs_put_gid_text(struct sysfs *s, int i, const u8 gid[16]);
 /* What all adapters of this machine have alike, below devices/anyverbs/DEVICE: what an adapter's
  * `device` leads to. Makes the folder. */
 void sysfs_put_machine(struct sysfs *s);
+/* Makes the folder, with the link `device` to what the adapter's function on a bus would be. */
+void sysfs_put_function(struct sysfs *s, const char *device);
 /* Of a character device: its number, its RDMA device and, unless 0, its port. */
 void sysfs_put_numbers(struct sysfs *s, u32 minor, const char *device, u32 port);
 /* The versions of the kernel's interfaces; below the tree's folder. */
