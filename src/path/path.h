@@ -246,6 +246,7 @@ struct path_grant {
 	u64 va, length; /* as in the peer's address space */
 	u8 *here;	/* address of that memory here */
 	u32 rkey;
+	u32 given_up; /* of the peer's board, when this was found */
 } OWNED_BY(the caller);
 
 /* What an atomic operation does to the 8 bytes at its target, in the host's byte order. */

@@ -179,6 +179,7 @@ struct direct_place {
 	u64 addr;
 	u8 *here;
 	bool adopted; /* it lies in the target's memory file, and may be mapped here soon */
+	u32 given_up; /* of the target's board, before the hazard */
 	u64 generation;
 } OWNED_BY(the caller);
 
@@ -220,6 +221,7 @@ static bool direct_look(struct shm_link *l, const struct path_target *t, u32 nee
 
 	/* Pairs with board_change. */
 	place->generation = __atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE);
+	place->given_up = __atomic_load_n(&l->board->given_up, __ATOMIC_ACQUIRE);
 	e = direct_judge(l, t, need, &place->addr);
 	if (e != NULL)
 		place->here = direct_find(l, e, place->addr, t->length, &place->adopted);
@@ -291,15 +293,38 @@ static int direct_refuse(struct shm_link *l, int err)
 	return err;
 }
 
-/* Ends an operation that was done, or failed with `err`. If access was revoked meanwhile the
- * operation counts as not done: the owner may have stopped waiting for it, and the memory may lie
- * elsewhere. */
-static int direct_leave(struct shm_link *l, const struct path_target *t, u32 need,
-			const struct direct_place *place, struct board_hazard *h, int err)
+/* Tells whether an operation that is done counts although access was revoked meanwhile: it does if
+ * the owner still waits for its hazard, or has waited for all. By another way it would be done once
+ * more. Behind a locked instruction. Pairs with drain_give_up. */
+static bool direct_counts(const struct shm_link *l, u32 given_up)
+{
+	return __atomic_load_n(&l->board->given_up, __ATOMIC_SEQ_CST) == given_up;
+}
+
+/* The same behind stores, where the board has changed. */
+static NOINLINE bool direct_stands(const struct shm_link *l, u32 given_up)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with drain_give_up */
+	return direct_counts(l, given_up);
+}
+
+/* Tells whether what was done at `place` counts. If the owner has stopped waiting for it, and
+ * access was revoked, the memory may lie elsewhere. A READ may be done again. */
+static bool direct_is_done(struct shm_link *l, const struct path_target *t, u32 need,
+			   const struct direct_place *place)
 {
 	u64 now = __atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE);
 
-	if (err == 0 && !direct_holds(l, t, need, place, now))
+	return likely(now == place->generation) ||
+	       (t->write && direct_stands(l, place->given_up)) ||
+	       direct_holds(l, t, need, place, now);
+}
+
+/* Ends an operation that was done, or failed with `err`. */
+static int direct_leave(struct shm_link *l, const struct path_target *t, u32 need,
+			const struct direct_place *place, struct board_hazard *h, int err)
+{
+	if (err == 0 && !direct_is_done(l, t, need, place))
 		err = -EACCES;
 	hazard_lower(h, err == 0);
 	return likely(err == 0) ? 0 : direct_refuse(l, err);
@@ -327,19 +352,8 @@ static bool direct_change_here(struct path_atomic *a, u64 *here)
 		       : fault_fetch_add(here, a->operand, &a->before);
 }
 
-/* Tells whether an atomic operation that is done counts although access was revoked meanwhile: it
- * does if the owner still waits for its hazard, or has waited for all. A packet would do it once
- * more. Pairs with drain_give_up. */
-static bool direct_counts(const struct shm_link *l, u32 given_up)
-{
-	/* behind the operation, a locked instruction */
-	return __atomic_load_n(&l->board->given_up, __ATOMIC_SEQ_CST) == given_up;
-}
-
 static int direct_change(struct shm_link *l, const struct path_target *t, struct path_atomic *a)
 {
-	/* Before the hazard, so that no wait for it is missed. */
-	u32 given_up = __atomic_load_n(&l->board->given_up, __ATOMIC_ACQUIRE);
 	struct direct_place place;
 	int err;
 	struct board_hazard *h = direct_enter(l, t, IBV_ACCESS_REMOTE_ATOMIC, &place, &err);
@@ -350,7 +364,7 @@ static int direct_change(struct shm_link *l, const struct path_target *t, struct
 			      direct_change_here(a, (u64 *)(void *)place.here)
 		      ? 0
 		      : -EOPNOTSUPP;
-	if (err == 0 && direct_counts(l, given_up)) {
+	if (err == 0 && direct_counts(l, place.given_up)) {
 		hazard_lower(h, 1);
 		return 0;
 	}
@@ -406,7 +420,7 @@ static bool direct_ends_agree(const struct shm_link *l, u32 sqpn, u32 dqpn)
 /* ---- several WRITEs, by the grant of the last one ---- */
 
 /* Looks up on the board where `w` goes, and grants all that its key names. Each field of the peer's
- * is read once. False: not allowed, or not mapped here. */
+ * is read once. False: not allowed, or not mapped here; the grant stays that of its own key. */
 static NOINLINE bool grant_renew(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_grant *g,
 				 const struct path_write *w, u64 generation)
 {
@@ -417,27 +431,24 @@ static NOINLINE bool grant_renew(struct shm_link *l, u32 sqpn, u32 dqpn, struct 
 				 .length = w->length,
 				 .write = true,
 				 .type = IBV_QPT_RC };
+	struct path_grant found = { .generation = generation, .rkey = w->rkey };
 	const struct mem_entry *e;
 	u64 addr, shared;
 
-	g->length = 0;
+	found.given_up = __atomic_load_n(&l->board->given_up, __ATOMIC_ACQUIRE);
 	e = direct_judge(l, &t, IBV_ACCESS_REMOTE_WRITE, &addr);
 	if (e == NULL || !direct_ends_agree(l, sqpn, dqpn))
 		return false;
-	g->rkey = w->rkey;
-	g->va = __atomic_load_n(&e->iova, __ATOMIC_RELAXED);
+	found.va = __atomic_load_n(&e->iova, __ATOMIC_RELAXED);
+	found.length = __atomic_load_n(&e->length, __ATOMIC_RELAXED);
 	shared = __atomic_load_n(&e->shared, __ATOMIC_RELAXED);
-	addr = __atomic_load_n(&e->length, __ATOMIC_RELAXED);
 	if (l->self)
-		g->here = (u8 *)(uintptr_t)__atomic_load_n(&e->addr, __ATOMIC_RELAXED);
-	else if (shared == 0 || addr > ADOPT_SLOT_BYTES)
+		found.here = (u8 *)(uintptr_t)__atomic_load_n(&e->addr, __ATOMIC_RELAXED);
+	else if (shared != 0 && found.length <= ADOPT_SLOT_BYTES)
+		found.here = reach_find(l, shared, found.length, shared + found.length);
+	if (found.here == NULL)
 		return false;
-	else
-		g->here = reach_find(l, shared, addr, shared + addr);
-	if (g->here == NULL)
-		return false;
-	g->generation = generation;
-	g->length = addr;
+	*g = found;
 	return true;
 }
 
@@ -473,8 +484,9 @@ static inline u32 grant_use(struct shm_link *l, u32 sqpn, u32 dqpn, struct path_
 		while (done < n && grant_holds(g, &w[done], &offset) &&
 		       likely(grant_store(g->here + offset, w[done].from, w[done].length)))
 			done++;
-	/* As direct_leave: then link_direct does them again. */
-	if (unlikely(__atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE) != generation))
+	/* As direct_leave. link_direct does again what counts as not done. */
+	if (unlikely(__atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE) != generation) &&
+	    done != 0 && !direct_stands(l, g->given_up))
 		done = 0;
 	hazard_lower(h, done);
 	return done;
@@ -525,8 +537,7 @@ static bool join_is_taken(struct shm_link *l, struct path_target t, const struct
 	return place->adopted || !drive_is_faster(l, &t);
 }
 
-/* Copies while a hazard is up. As direct_leave: if access was revoked meanwhile they count as not
- * done. */
+/* Copies while a hazard is up. As direct_leave. */
 static u32 join_copy(struct shm_link *l, const struct path_target *t,
 		     const struct direct_place *place, const struct iovec *list, u32 n)
 {
@@ -540,8 +551,7 @@ static u32 join_copy(struct shm_link *l, const struct path_target *t,
 		return 0;
 	if (direct_holds(l, t, need, place, now) && direct_ends_agree(l, t->sqpn, t->dqpn))
 		done = space_write_each(l->space_fd, place->addr, list, n);
-	now = __atomic_load_n(&l->board->generation, __ATOMIC_ACQUIRE);
-	if (done != 0 && !direct_holds(l, t, need, place, now))
+	if (done != 0 && !direct_is_done(l, t, need, place))
 		done = 0;
 	hazard_lower(h, done);
 	return done;

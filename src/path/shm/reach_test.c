@@ -404,7 +404,7 @@ static void reach_want_shown__not_where_memory_is_out_of_reach(void **state)
 	assert_int_equal(maps_of_peers(), 0);
 }
 
-enum { PD = 5, RKEY = 3 << MEM_TAG_BITS | 1 };
+enum { PD = 5, RKEY = 3 << MEM_TAG_BITS | 1, OTHER_RKEY = 4 << MEM_TAG_BITS | 1 };
 
 /* A region of the first peer, by key, and the queue pair that may write to it. */
 static void peer_show_key(struct board *b, u64 shared)
@@ -506,28 +506,38 @@ static void link_direct__long_reads_by_the_number(void **state)
 
 enum { JOIN_N = 16, JOIN_EACH = 100, JOIN_QPN = FIRST_SLOT << NODE_INDEX_BITS | 2 };
 
+/* Our end, which agrees with the peer's in path MTU and PSN. */
+static void own_end_show(void)
+{
+	w.board->slots[0] = 0;
+	w.board->slot_count = 1;
+	w.board->qps[9] =
+		(struct board_qp){ .word = w.peer[0]->qps[2].word, .qpn = 9, .peer_qpn = JOIN_QPN };
+}
+
+static void list_make(struct path_write list[JOIN_N], const u8 *from, u64 va)
+{
+	for (u32 i = 0; i < JOIN_N; i++)
+		list[i] = (struct path_write){ .from = from + (size_t)i * JOIN_EACH,
+					       .va = va + (u64)i * JOIN_EACH,
+					       .length = JOIN_EACH,
+					       .rkey = RKEY };
+}
+
 /* The target: two pages, of which the second one may go. */
 static u8 *join_begin(struct path_write list[JOIN_N], const u8 *from, struct shm_link **l)
 {
 	u64 page = (u64)sysconf(_SC_PAGESIZE);
 	u8 *to = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct mem_entry *e = &w.peer[0]->keys[RKEY >> MEM_TAG_BITS];
-	struct board_qp *ours;
 
 	assert_true(to != MAP_FAILED);
 	*l = connect_to(0);
 	peer_show_key(w.peer[0], 0);
 	e->iova = e->addr = (u64)(uintptr_t)to;
 	e->length = 2 * page;
-	w.board->slots[0] = 0; /* our end, which agrees in MTU and PSN */
-	w.board->slot_count = 1;
-	ours = &w.board->qps[9];
-	*ours = (struct board_qp){ .word = w.peer[0]->qps[2].word, .qpn = 9, .peer_qpn = JOIN_QPN };
-	for (u32 i = 0; i < JOIN_N; i++)
-		list[i] = (struct path_write){ .from = from + (size_t)i * JOIN_EACH,
-					       .va = e->addr + (u64)i * JOIN_EACH,
-					       .length = JOIN_EACH,
-					       .rkey = RKEY };
+	own_end_show();
+	list_make(list, from, e->addr);
 	return to;
 }
 
@@ -606,44 +616,116 @@ static void link_writes_joined__only_what_all_may(void **state)
 	munmap(to, 2 * (size_t)sysconf(_SC_PAGESIZE));
 }
 
-static void *join_change(void *arg)
+/* Changes at ever other distances, so that some fall before the stores, some between and some
+ * behind them. */
+static void *board_churn(void *arg)
 {
 	bool *end = arg;
 
-	while (!__atomic_load_n(end, __ATOMIC_RELAXED))
+	for (u32 i = 0; !__atomic_load_n(end, __ATOMIC_RELAXED); i++) {
+		for (volatile u32 wait = 0; wait < i % 1024; wait++)
+			;
 		__atomic_fetch_add(&w.peer[0]->generation, 1, __ATOMIC_SEQ_CST);
+	}
 	return NULL;
 }
 
 /* Other queue pairs and keys of the peer come and go: WRITEs that were seen count as done, so that
  * they are not done again. Those that were not begun may be left. */
+static void writes_are_done_once(u32 (*write)(struct shm_link *l, const struct path_write *list),
+				 struct shm_link *l, const struct path_write *list, u8 *from,
+				 u8 *to)
+{
+	bool end = false;
+	u32 all = 0, wrong = 0;
+	pthread_t other;
+
+	assert_int_equal(pthread_create(&other, NULL, board_churn, &end), 0);
+	for (int i = 0; i < 20000; i++) {
+		u32 done;
+
+		memset(from, i % 2 + 1, (size_t)JOIN_N * JOIN_EACH);
+		memset(to, 0, (size_t)JOIN_N * JOIN_EACH);
+		done = write(l, list);
+		all += done == JOIN_N;
+		wrong += done != 0 && done != JOIN_N;
+		wrong += to[0] != (done == 0 ? 0 : from[0]);
+	}
+	__atomic_store_n(&end, true, __ATOMIC_RELAXED);
+	pthread_join(other, NULL);
+	assert_int_equal(wrong, 0);
+	assert_true(all > 0);
+}
+
+static u32 write_joined(struct shm_link *l, const struct path_write *list)
+{
+	l->drive.copies = 0; /* no row that is worth waking the peer for */
+	return link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N);
+}
+
 static void link_writes_joined__are_done_once(void **state)
 {
 	u8 from[JOIN_N * JOIN_EACH] = { 0 };
 	struct path_write list[JOIN_N];
 	struct shm_link *l;
 	u8 *to = join_begin(list, from, &l);
-	bool end = false;
-	u32 joined = 0, wrong = 0;
-	pthread_t other;
 
-	assert_int_equal(pthread_create(&other, NULL, join_change, &end), 0);
-	for (int i = 0; i < 1000; i++) {
-		u32 done;
-
-		l->drive.copies = 0; /* no row that is worth waking the peer for */
-		memset(from, i % 2 + 1, sizeof(from));
-		memset(to, 0, sizeof(from));
-		done = link_writes_joined(&l->dest, 9, JOIN_QPN, list, JOIN_N);
-		joined += done == JOIN_N;
-		wrong += done != 0 && done != JOIN_N;
-		wrong += to[0] != (done == 0 ? 0 : from[0]);
-	}
-	__atomic_store_n(&end, true, __ATOMIC_RELAXED);
-	pthread_join(other, NULL);
+	writes_are_done_once(write_joined, l, list, from, to);
 	munmap(to, 2 * (size_t)sysconf(_SC_PAGESIZE));
-	assert_int_equal(wrong, 0);
-	assert_true(joined > 0);
+}
+
+/* The target is mapped here. */
+static u8 *granted_begin(struct path_write list[JOIN_N], const u8 *from, struct shm_link **l)
+{
+	u8 *to;
+
+	peer_show(w.peer[0], 1);
+	*l = connect_to(0);
+	shm_background(w.shm);
+	peer_show_key(w.peer[0], 1ull << ADOPT_SLOT_SHIFT);
+	own_end_show();
+	list_make(list, from, ADDRESS);
+	to = reach_region(*l, 0);
+	assert_non_null(to);
+	return to;
+}
+
+static u32 write_granted(struct shm_link *l, const struct path_write *list)
+{
+	static struct path_grant grant;
+
+	return link_writes(&l->dest, 9, JOIN_QPN, &grant, list, JOIN_N);
+}
+
+/* The same of memory that is mapped here. */
+static void link_writes__are_done_once(void **state)
+{
+	u8 from[JOIN_N * JOIN_EACH] = { 0 }, *to;
+	struct path_write list[JOIN_N];
+	struct shm_link *l;
+
+	to = granted_begin(list, from, &l);
+	writes_are_done_once(write_granted, l, list, from, to);
+}
+
+/* A key that grants nothing leaves the grant of the last one. */
+static void link_writes__of_two_keys(void **state)
+{
+	u8 from[JOIN_N * JOIN_EACH] = { 0 };
+	struct path_write list[JOIN_N], other;
+	struct path_grant grant = { 0 };
+	struct shm_link *l;
+
+	granted_begin(list, from, &l);
+	w.peer[0]->keys[OTHER_RKEY >> MEM_TAG_BITS] = w.peer[0]->keys[RKEY >> MEM_TAG_BITS];
+	w.peer[0]->keys[OTHER_RKEY >> MEM_TAG_BITS].key = OTHER_RKEY;
+	w.peer[0]->keys[OTHER_RKEY >> MEM_TAG_BITS].shared = 0; /* not mapped */
+	other = list[0];
+	other.rkey = OTHER_RKEY;
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(link_writes(&l->dest, 9, JOIN_QPN, &grant, list, JOIN_N), JOIN_N);
+		assert_int_equal(link_writes(&l->dest, 9, JOIN_QPN, &grant, &other, 1), 0);
+	}
 }
 
 /* A peer that was slow gets packets again after so many copies. */
@@ -692,6 +774,8 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(link_writes_joined__are_done_once, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(link_writes__are_done_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(link_writes__of_two_keys, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(link_writes_joined__count_as_copies, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(link_reaches__what_is_shared_of_a_closed_process,
