@@ -94,12 +94,12 @@ AV_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, con
 	if (id == NULL || (node == NULL && service == NULL && hints == NULL) ||
 	    ucma_is_parents(door_id(id)->ucma))
 		return door_result(-EINVAL);
-	sync = door_id(id)->sync; /* the event of any other may be the id's end */
+	sync = door_id(id)->sync;
 	if (hints != NULL && (hints->ai_flags & DOOR_RAI_SA) != 0)
 		err = addrinfo_ask_sa(door_id(id), node, hints);
 	else
 		err = addrinfo_resolve(door_id(id), node, service, hints);
-	return err < 0 || !sync ? door_result(err) : id_complete(door_id(id));
+	return id_complete(door_id(id), sync, err);
 }
 
 /* False: no memory. */

@@ -84,7 +84,9 @@ AV_EXPORT int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *con
 	struct door_id *id = door_id(cm_id);
 	u8 data[UCMA_PRIVATE_DATA];
 	struct ucma_conn conn;
+	bool sync = id->sync;
 	int err = connect_check(id, conn_param);
+	u8 len;
 
 	if (err < 0)
 		return door_result(err);
@@ -92,12 +94,14 @@ AV_EXPORT int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *con
 		       id->device->max_responder_resources);
 	conn = connect_param(id, conn_param);
 	err = connect_add_data(id, &conn, data);
-	if (err == 0)
-		err = ucma_connect(id->ucma, &conn);
 	if (err < 0)
 		return door_result(err);
+	len = id->connect_len;
 	id->connect_len = 0;
-	return id_complete(id);
+	err = ucma_connect(id->ucma, &conn);
+	if (err < 0)
+		id->connect_len = len;
+	return id_complete(id, sync, err);
 }
 
 static int accept_prepare(struct door_id *id, const struct rdma_conn_param *param)
@@ -118,6 +122,7 @@ AV_EXPORT int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn
 {
 	struct door_id *id = door_id(cm_id);
 	int err = accept_prepare(id, conn_param);
+	bool sync = id->sync, ud = cm_id->qp_type == IBV_QPT_UD;
 	struct ucma_conn conn;
 
 	if (err < 0)
@@ -128,11 +133,11 @@ AV_EXPORT int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *conn
 		(void)qp_to_err(id);
 		return door_result(err);
 	}
-	if (cm_id->qp_type != IBV_QPT_UD)
-		return id_complete(id);
-	if (id->sync && cm_id->event != NULL)
+	if (!ud)
+		return id_complete(id, sync, 0);
+	if (sync && cm_id->event != NULL)
 		rdma_ack_cm_event(cm_id->event);
-	if (id->sync)
+	if (sync)
 		cm_id->event = NULL;
 	return 0;
 }
@@ -177,10 +182,11 @@ AV_EXPORT int rdma_disconnect(struct rdma_cm_id *cm_id)
 {
 	struct door_id *id = door_id(cm_id);
 	int err = cm_id->verbs == NULL || ucma_is_parents(id->ucma) ? -EINVAL : qp_to_err(id);
+	bool sync = id->sync;
 
 	if (err >= 0)
 		err = ucma_disconnect(id->ucma);
-	return err < 0 ? door_result(err) : id_complete(id);
+	return id_complete(id, sync, err);
 }
 
 AV_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)

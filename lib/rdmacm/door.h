@@ -127,9 +127,10 @@ void id_lock(struct door_id *id) ACQUIRE(id->shared.qp_lock);
 void id_free(struct door_id *id);
 /* Copies what the CM knows of the id to the public fields. 0 or a negative errno. */
 int id_query(struct door_id *id);
-/* Of a synchronous id: waits for the event of the call that has begun, and says its result as -1
- * and errno. Of others 0 at once. */
-int id_complete(struct door_id *id);
+/* Ends a call that has posted an event, or failed with `err`. If `sync` waits for the event, and
+ * says its result as -1 and errno. `sync` is id->sync from before the call: of any other id the
+ * thread that takes the event may have destroyed it meanwhile. */
+int id_complete(struct door_id *id, bool sync, int err);
 
 /* ---- connect.c ---- */
 /* As ucma_answer_briefly, before rdma_accept. */

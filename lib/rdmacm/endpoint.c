@@ -288,7 +288,7 @@ static int endpoint_route(struct rdma_cm_id *id, const struct rdma_addrinfo *res
 	if (rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, res->ai_route,
 			    res->ai_route_len) != 0)
 		return -1;
-	return id_complete(door_id(id));
+	return id_complete(door_id(id), door_id(id)->sync, 0);
 }
 
 /* Goes in front of the private data of the request. */

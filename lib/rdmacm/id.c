@@ -155,10 +155,10 @@ static int id_event_result(const struct rdma_cm_event *event)
 	return event->status > 0 ? -event->status : event->status;
 }
 
-int id_complete(struct door_id *id)
+int id_complete(struct door_id *id, bool sync, int err)
 {
-	if (!id->sync)
-		return 0;
+	if (err < 0 || !sync)
+		return door_result(err);
 	if (id->id.event != NULL)
 		rdma_ack_cm_event(id->id.event);
 	id->id.event = NULL;
@@ -185,19 +185,19 @@ AV_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 AV_EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr,
 				struct sockaddr *dst_addr, int timeout_ms)
 {
-	int err;
+	bool sync = door_id(id)->sync;
 
 	if (!id_addr_is_known(dst_addr) || (src_addr != NULL && !id_addr_is_known(src_addr)))
 		return door_result(-EINVAL);
-	err = ucma_resolve_addr(door_id(id)->ucma, src_addr, dst_addr, timeout_ms);
-	return err < 0 ? door_result(err) : id_complete(door_id(id));
+	return id_complete(door_id(id), sync,
+			   ucma_resolve_addr(door_id(id)->ucma, src_addr, dst_addr, timeout_ms));
 }
 
 AV_EXPORT int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
-	int err = ucma_resolve_route(door_id(id)->ucma, timeout_ms);
+	bool sync = door_id(id)->sync;
 
-	return err < 0 ? door_result(err) : id_complete(door_id(id));
+	return id_complete(door_id(id), sync, ucma_resolve_route(door_id(id)->ucma, timeout_ms));
 }
 
 AV_EXPORT int rdma_listen(struct rdma_cm_id *id, int backlog)

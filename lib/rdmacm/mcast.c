@@ -108,6 +108,7 @@ static int mcast_join(struct rdma_cm_id *id, const struct sockaddr *addr, bool s
 		      void *context)
 {
 	size_t size = mcast_addr_size(addr);
+	bool sync = door_id(id)->sync;
 	struct door_mcast *m;
 	int err;
 
@@ -121,11 +122,9 @@ static int mcast_join(struct rdma_cm_id *id, const struct sockaddr *addr, bool s
 	m->context = context;
 	m->send_only = send_only;
 	err = mcast_enlist(door_id(id), m);
-	if (err < 0) {
+	if (err < 0)
 		free(m);
-		return door_result(err);
-	}
-	return id_complete(door_id(id));
+	return id_complete(door_id(id), sync, err);
 }
 
 AV_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)

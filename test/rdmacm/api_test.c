@@ -19,7 +19,7 @@
 
 #include "cm.h"
 
-enum { RIVALS = 100, PORT_OF_RIVALS = 7399 };
+enum { RIVALS = 100, PORT_OF_RIVALS = 7399, PORT_OF_NOBODY = 7398, LAST_EVENTS = 5 };
 
 /* ---- a connection ---------------------------------------------------------------------------- */
 
@@ -714,13 +714,71 @@ static void rdma_bind_addr__gives_a_port_to_one_process(void **state)
 	close(stay[0]);
 }
 
+/* Takes the next event and destroys its id, which is the last that the id's calls may know of. */
+static void *take_last_event(void *arg)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	if (rdma_get_cm_event(channel, &event) != 0)
+		return NULL;
+	id = event->id;
+	rdma_ack_cm_event(event);
+	return rdma_destroy_id(id) == 0 ? arg : NULL;
+}
+
+static int call_resolve_addr(struct rdma_cm_id *id)
+{
+	return rdma_resolve_addr(id, NULL, local(PORT_OF_NOBODY), EVENT_MS);
+}
+
+static int call_resolve_route(struct rdma_cm_id *id)
+{
+	return rdma_resolve_route(id, EVENT_MS);
+}
+
+static int call_connect(struct rdma_cm_id *id)
+{
+	struct rdma_conn_param param = { .qp_num = 77 };
+
+	return rdma_connect(id, &param);
+}
+
+/* Once the event of a call is there the call touches its id no more: another thread may have
+ * destroyed it. ThreadSanitizer judges. */
+static void rdma_calls__are_done_when_their_event_is_taken(void **state)
+{
+	static int (*const calls[])(struct rdma_cm_id *) = { call_resolve_addr, call_resolve_route,
+							     call_connect };
+
+	for (int i = 0; i < LAST_EVENTS; i++)
+		for (int last = 0; last < 3; last++) {
+			struct rdma_cm_id *id;
+			pthread_t thread;
+			void *good;
+
+			assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+			for (int k = 0; k < last; k++) {
+				assert_int_equal(calls[k](id), 0);
+				rdma_ack_cm_event(
+					event_of(channel, k == 0 ? RDMA_CM_EVENT_ADDR_RESOLVED
+								 : RDMA_CM_EVENT_ROUTE_RESOLVED));
+			}
+			assert_int_equal(pthread_create(&thread, NULL, take_last_event, channel),
+					 0);
+			assert_int_equal(calls[last](id), 0);
+			assert_int_equal(pthread_join(thread, &good), 0);
+			assert_non_null(good);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		/* first: the children have nothing of a parent's */
 		cmocka_unit_test(rdma_bind_addr__gives_a_port_to_one_process),
-		cmocka_unit_test_setup_teardown(rdma_bind_addr__to_localhost_binds_no_device,
-						begin, end),
+		cmocka_unit_test_setup_teardown(rdma_bind_addr__to_localhost_binds_no_device, begin,
+						end),
 		cmocka_unit_test_setup_teardown(rdma_bind_addr__that_fails_binds_no_device, begin,
 						end),
 		cmocka_unit_test_setup_teardown(rdma_bind_addr__of_each_port_space, begin, end),
@@ -756,6 +814,8 @@ int main(void)
 						end),
 		cmocka_unit_test_setup_teardown(rdma_get_cm_event__honours_o_nonblock, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_calls__say_why_they_fail, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_calls__are_done_when_their_event_is_taken,
+						begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
