@@ -97,13 +97,15 @@ static u32 inside_between(const struct inside *in, u32 late, u32 early)
 
 static void inside_print_queues(const struct inside *in)
 {
-	printf("  sends     %u not complete, %u of them sent at least in part; room for %u\n",
+	printf("  sends     %u not complete, %u of them sent at least in part; %u places, each "
+	       "taken until a completion is polled\n",
 	       inside_between(in, INSIDE_SQ_HEAD, INSIDE_SQ_TAIL),
 	       inside_between(in, INSIDE_SQ_NEXT, INSIDE_SQ_TAIL), (u32)in->at[INSIDE_SQ_SIZE]);
 	if (in->at[INSIDE_SRQ] != 0)
 		puts("  receives  those of an SRQ");
 	else
-		printf("  receives  %u posted; room for %u\n",
+		printf("  receives  %u posted; %u places, each taken until its completion is "
+		       "polled\n",
 		       inside_between(in, INSIDE_RQ_HEAD, INSIDE_RQ_TAIL),
 		       (u32)in->at[INSIDE_RQ_SIZE]);
 }
