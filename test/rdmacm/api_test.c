@@ -714,6 +714,33 @@ static void rdma_bind_addr__gives_a_port_to_one_process(void **state)
 	close(stay[0]);
 }
 
+/* The man page forbids it, programs do it at their end, and rdma-core lets them: the events that
+ * the ids still had go with them. */
+static void rdma_destroy_event_channel__before_its_ids(void **state)
+{
+	struct rdma_event_channel *other = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	struct ends e;
+
+	make_listener(&e, RDMA_PS_TCP);
+	make_client(&e, RDMA_PS_TCP);
+	make_qp(e.client);
+	request(&e);
+	event = event_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	e.server = event->id;
+	rdma_ack_cm_event(event);
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, local(PORT_OF_NOBODY), EVENT_MS), 0);
+	rdma_destroy_event_channel(channel);
+	assert_int_equal(rdma_resolve_addr(id, NULL, local(PORT_OF_NOBODY), EVENT_MS), -1);
+	assert_int_equal(rdma_migrate_id(e.client, other), 0);
+	destroy_all(&e); /* the client's event waits on the other channel */
+	destroy(id);
+	rdma_destroy_event_channel(other);
+	channel = rdma_create_event_channel();
+}
+
 /* Takes the next event and destroys its id, which is the last that the id's calls may know of. */
 static void *take_last_event(void *arg)
 {
@@ -814,6 +841,8 @@ int main(void)
 						end),
 		cmocka_unit_test_setup_teardown(rdma_get_cm_event__honours_o_nonblock, begin, end),
 		cmocka_unit_test_setup_teardown(rdma_calls__say_why_they_fail, begin, end),
+		cmocka_unit_test_setup_teardown(rdma_destroy_event_channel__before_its_ids, begin,
+						end),
 		cmocka_unit_test_setup_teardown(rdma_calls__are_done_when_their_event_is_taken,
 						begin, end),
 	};

@@ -33,6 +33,8 @@ enum {
 struct ucma_channel {
 	struct async_queue *tokens FIXED;
 	struct list_head events OWNED_BY(ucma_lock); /* struct ucma_waiting, oldest first */
+	/* its ids, and the application until it destroys the channel, which it may before them */
+	u32 users OWNED_BY(ucma_lock);
 };
 
 struct ucma_id {
@@ -81,6 +83,7 @@ struct ucma_channel *ucma_channel_create(int *err)
 		return NULL;
 	}
 	list_init(&ch->events);
+	ch->users = 1;
 	return ch;
 }
 
@@ -89,10 +92,26 @@ void ucma_channel_close(struct ucma_channel *ch)
 	async_queue_close(ch->tokens);
 }
 
-void ucma_channel_destroy(struct ucma_channel *ch)
+static bool ucma_channel_drop(struct ucma_channel *ch) REQUIRES(ucma_lock)
+{
+	return --ch->users == 0;
+}
+
+static void ucma_channel_free(struct ucma_channel *ch)
 {
 	async_queue_destroy(ch->tokens);
 	free(ch);
+}
+
+void ucma_channel_destroy(struct ucma_channel *ch)
+{
+	bool last;
+
+	lock_acquire(&ucma_lock);
+	last = ucma_channel_drop(ch);
+	lock_release(&ucma_lock);
+	if (last)
+		ucma_channel_free(ch);
 }
 
 int ucma_channel_fd(const struct ucma_channel *ch)
@@ -189,6 +208,7 @@ static int ucma_request(struct rdma_cm_id *cm, const struct rdma_cm_event *event
 		id->cm = cm;
 		id->process = ucma_process;
 		id->channel = listen->channel;
+		id->channel->users++;
 		list_init(&id->groups);
 		w->event.owner = listen;
 		cm->context = id;
@@ -294,6 +314,9 @@ struct ucma_id *ucma_create_id(struct ucma_channel *ch, void *cookie, u32 port_s
 	}
 	cma_id(cm)->user = true;
 	id->cm = cm;
+	lock_acquire(&ucma_lock);
+	ch->users++;
+	lock_release(&ucma_lock);
 	return id;
 }
 
@@ -334,6 +357,7 @@ void ucma_destroy_id(struct ucma_id *id)
 	rdma_destroy_id(id->cm);
 	list_for_each_safe(m, &id->groups, struct ucma_mcast, node)
 		free(m);
+	ucma_channel_destroy(id->channel);
 	free(id);
 }
 
@@ -385,6 +409,7 @@ int ucma_check(struct ucma_id *id)
 int ucma_migrate(struct ucma_id *id, struct ucma_channel *ch)
 {
 	struct ucma_channel *from;
+	bool last;
 	int err = ucma_check(id);
 
 	if (err < 0)
@@ -392,15 +417,22 @@ int ucma_migrate(struct ucma_id *id, struct ucma_channel *ch)
 	lock_acquire(&ucma_lock);
 	from = id->channel;
 	id->channel = ch;
+	ch->users++;
 	list_for_each_safe(w, &from->events, struct ucma_waiting, node) {
 		if (w->event.owner != id || from == ch)
 			continue;
 		ucma_withdraw(from, w);
-		if (w->event.id != id)
+		if (w->event.id != id) {
 			w->event.id->channel = ch;
+			ch->users++;
+			from->users--;
+		}
 		ucma_post(ch, w);
 	}
+	last = ucma_channel_drop(from);
 	lock_release(&ucma_lock);
+	if (last)
+		ucma_channel_free(from);
 	return 0;
 }
 

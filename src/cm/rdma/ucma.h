@@ -68,7 +68,7 @@ AV_EXPORT struct ucma_channel *ucma_channel_create(int *err);
 /* Closes the descriptor: a thread that waits for an event stays where it is. Before
  * ucma_channel_destroy, when no thread comes anew. */
 AV_EXPORT void ucma_channel_close(struct ucma_channel *ch);
-/* Its ids must be gone, and its threads. */
+/* Its threads must be gone. Its memory stays until its ids have gone, too. */
 AV_EXPORT void ucma_channel_destroy(struct ucma_channel *ch);
 AV_EXPORT int ucma_channel_fd(const struct ucma_channel *ch);
 
