@@ -297,37 +297,59 @@ static void event__fatal(void **state)
 	end_expect_event(&pair.b, IBV_EVENT_QP_FATAL, pair.b.at.qpn[0]);
 }
 
-/* A CQ that is too small says so once; what it holds can still be polled, in order. */
+/* A CQ that is too small says so once, and the queue pair fails with it. What the CQ holds can
+ * still be polled, in order. */
 static void event__cq_overflows(void **state)
 {
-	struct side_options a = plain(IBV_QPT_RC), b = a;
+	int type = (int)(uintptr_t)*state;
+	struct side_options a = plain(type), b = a;
 	struct side_wr w, r;
 
 	b.recv_cqe = 8;
 	pair_open_two(&a, &b);
 	w = end_op(&pair.a, IBV_WR_SEND, 0, 100, &pair.b, 0);
-	r = end_wr(&pair.b, 0, 100);
+	r = end_wr(&pair.b, 0, 140); /* a datagram's header takes 40 */
 	end_recv(&pair.b, 0, &r, 40);
 	end_send_many(&pair.a, 0, &w, 40, 0);
 	end_expect_event(&pair.b, IBV_EVENT_CQ_ERR, 0);
+	end_expect_event(&pair.b, IBV_EVENT_QP_FATAL, pair.b.at.qpn[0]);
+	end_expect_state(&pair.b, 0, IBV_QPS_ERR);
 	end_expect_in_order(&pair.b, RECVS, 8, 1, IBV_WC_SUCCESS);
 	end_expect_none(&pair.b, RECVS);
+	assert_int_equal(end_event(&pair.b, 50).event.type, -1);
 }
 
-/* The same of the sender's: its queue pair fails with it. */
-static void event__send_cq_overflows(void **state)
+/* The same of the sender's. */
+static void overflow_of_sends(int type, enum ibv_wr_opcode op)
 {
-	struct side_options a = plain(IBV_QPT_RC), b = a;
-	struct side_wr w;
+	struct side_options a = plain(type), b = a;
+	struct side_wr w, r;
 
 	a.cqe = 8;
 	pair_open_two(&a, &b);
-	w = end_op(&pair.a, IBV_WR_RDMA_WRITE, 0, 100, &pair.b, 0);
+	w = end_op(&pair.a, op, 0, 100, &pair.b, 0);
+	r = end_wr(&pair.b, 0, 140); /* a datagram's header takes 40 */
+	end_recv(&pair.b, 0, &r, 40);
 	end_send_many(&pair.a, 0, &w, 40, 0);
 	end_expect_event(&pair.a, IBV_EVENT_CQ_ERR, 0);
-	end_await_state(&pair.a, 0, IBV_QPS_ERR);
+	end_expect_event(&pair.a, IBV_EVENT_QP_FATAL, pair.a.at.qpn[0]);
+	end_expect_state(&pair.a, 0, IBV_QPS_ERR);
 	end_expect_in_order(&pair.a, SENDS, 8, 1, IBV_WC_SUCCESS);
 	end_expect_none(&pair.a, SENDS);
+	assert_int_equal(end_event(&pair.a, 50).event.type, -1);
+}
+
+static void event__send_cq_overflows(void **state)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE,
+						  IBV_WR_RDMA_READ };
+	int type = (int)(uintptr_t)*state;
+	unsigned count = type == IBV_QPT_UD ? 1 : type == IBV_QPT_UC ? 2 : 3;
+
+	for (unsigned i = 0; i < count; i++) {
+		overflow_of_sends(type, ops[i]);
+		pair_teardown(state);
+	}
 }
 
 /* Who asked for one entry and is some completions behind has not lost his queue pair. */
@@ -568,8 +590,12 @@ int main(void)
 		TYPED(event__communication_established, UC),
 		TEST(event__access_error_in_rtr),
 		TEST(event__fatal),
-		TEST(event__cq_overflows),
-		TEST(event__send_cq_overflows),
+		TYPED(event__cq_overflows, RC),
+		TYPED(event__cq_overflows, UC),
+		TYPED(event__cq_overflows, UD),
+		TYPED(event__send_cq_overflows, RC),
+		TYPED(event__send_cq_overflows, UC),
+		TYPED(event__send_cq_overflows, UD),
 		TEST(event__a_small_cq_bears_a_lag),
 		TYPED(srq__shared, RC),
 		TYPED(srq__shared, UD),

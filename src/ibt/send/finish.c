@@ -113,7 +113,7 @@ static bool finish_pop(struct ibt_qp *qp, struct send_wqe *w, enum ibv_wc_status
 void finish_request(struct ibt_qp *qp, struct send_wqe *w)
 {
 	if (unlikely(!finish_pop(qp, w, IBV_WC_SUCCESS)))
-		finish_qp(qp);
+		finish_overflowed(qp);
 }
 
 void finish_answered(struct ibt_qp *qp, struct send_wqe *w)
@@ -165,8 +165,10 @@ void finish_flush(struct ibt_qp *qp)
 
 void finish_with_error(struct ibt_qp *qp, enum ibv_wc_status status)
 {
-	if (qp->req.tail != qp->req.head)
-		finish_pop(qp, sq_at(qp, qp->req.tail), status);
+	if (qp->req.tail != qp->req.head && !finish_pop(qp, sq_at(qp, qp->req.tail), status)) {
+		finish_overflowed(qp);
+		return;
+	}
 	if (qp_is_reliable(qp)) {
 		finish_qp(qp);
 		return;
@@ -200,10 +202,26 @@ void finish_both(struct ibt_qp *qp)
 		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
-void finish_qp(struct ibt_qp *qp)
+/* False: it had failed before, or is in RESET. */
+static bool finish_once(struct ibt_qp *qp) REQUIRES(qp->req.sq_lock)
 {
+	bool fails;
+
 	lock_acquire(&qp->resp.rq_lock);
-	if (qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET)
+	fails = qp->state != IBV_QPS_ERR && qp->state != IBV_QPS_RESET;
+	if (fails)
 		finish_both(qp);
 	lock_release(&qp->resp.rq_lock);
+	return fails;
+}
+
+void finish_qp(struct ibt_qp *qp)
+{
+	(void)finish_once(qp);
+}
+
+void finish_overflowed(struct ibt_qp *qp)
+{
+	if (finish_once(qp))
+		qp->ibt->cfg.async(qp->ibt->cfg.arg, qp, NULL, IBV_EVENT_QP_FATAL);
 }

@@ -40,7 +40,7 @@ static inline void write_tell(struct ibt_qp *qp, const struct ibv_send_wr *wr, u
 	struct cqe *e = cq_reserve(qp->send_cq);
 
 	if (unlikely(!e)) {
-		finish_qp(qp);
+		finish_overflowed(qp);
 		return;
 	}
 	cqe_set(e, wr->wr_id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, wr->sg_list->length, qp->qpn, 0,
