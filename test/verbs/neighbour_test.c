@@ -213,6 +213,18 @@ static int nb_unless_local(int error)
 	return paths != NULL && strcmp(paths, "shm") == 0 ? 0 : error;
 }
 
+/* The first of all tests: a process has sockets from its first queue pair on. */
+static void neighbour__before_the_first_queue_pair(void **state)
+{
+	(void)state;
+	assert_int_equal(nb_handle(NB_V4, "10.97.0.76"), nb_unless_local(ETIMEDOUT));
+	assert_int_equal(nb_handle(NB_V4, "203.0.113.7"), nb_unless_local(ENETUNREACH));
+	assert_int_equal(nb_handle(NB_V4, "198.51.102.7"), nb_unless_local(EHOSTUNREACH));
+	assert_int_equal(nb_handle(NB_V4, "10.97.0.2"), 0);
+	assert_int_equal(nb_handle(NB_V4, NB_V4), 0);
+	assert_int_equal(nb_handle(NB_V4, "10.97.0.4"), 0);
+}
+
 static void neighbour__that_answers(void **state)
 {
 	(void)state;
@@ -375,6 +387,7 @@ static int nb_teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(neighbour__before_the_first_queue_pair),
 		cmocka_unit_test(neighbour__that_answers),
 		cmocka_unit_test(neighbour__that_does_not_answer),
 		cmocka_unit_test(neighbour__no_route),

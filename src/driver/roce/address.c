@@ -142,11 +142,12 @@ static u32 adapter_scope(struct roce_device *dev, const struct ib_ah_attr *attr)
 	return config.gids[attr->grh.sgid_index].ifindex;
 }
 
-/* Tells whether packets of this vector leave the process for another address, by UDP. */
+/* Tells whether packets of this vector leave the process for another address, by UDP. A process
+ * without a queue pair counts as one that has a socket of the source. */
 static bool adapter_leaves(const struct seat *s, const struct path_av *av)
 {
 	return (s->paths & SEAT_PATH_UDP) != 0 && !node_is_mcast(av->dgid) &&
-	       !adapter_is_own_gid(av->dgid) && udp_has_source(s->a.udp, av->sgid) &&
+	       !adapter_is_own_gid(av->dgid) && udp_may_have_source(s->a.udp, av->sgid) &&
 	       roce_gid_is_ipv4(av->sgid) == roce_gid_is_ipv4(av->dgid) &&
 	       !udp_is_confined(av->sgid, av->dgid);
 }

@@ -378,6 +378,16 @@ bool udp_has_source(struct udp *udp, const u8 sgid[16])
 	return has;
 }
 
+bool udp_may_have_source(struct udp *udp, const u8 sgid[16])
+{
+	bool may;
+
+	lock_acquire(&udp->lock);
+	may = udp->socket_count == 0 || sockets_find(udp, sgid) != NULL;
+	lock_release(&udp->lock);
+	return may;
+}
+
 bool udp_is_own(struct udp *udp, const u8 sgid[16])
 {
 	bool own;

@@ -75,6 +75,8 @@ bool udp_unpack_mad(struct udp *udp, const struct node_mad *m, struct pkt *p, co
 
 /* Can this process reach anybody from this address? */
 bool udp_has_source(struct udp *udp, const u8 sgid[16]);
+/* The same, or it has no socket yet: they come with its first queue pair. */
+bool udp_may_have_source(struct udp *udp, const u8 sgid[16]);
 /* Tells whether `sgid` is a loopback address and `dgid` another host's, to which the kernel has no
  * route from there. A system call. */
 bool udp_is_confined(const u8 sgid[16], const u8 dgid[16]);
