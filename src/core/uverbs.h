@@ -269,7 +269,7 @@ AV_EXPORT int ib_uverbs_query_gid_entry(struct ib_device *dev, u32 port, u32 ind
  * ib_modify_qp never do. Waits up to a second, so the caller holds no lock that another thread
  * needs. 0: the neighbour is known, there is none to ask, or the host does not tell; a vector that
  * is invalid is left to the verb. -ETIMEDOUT: no neighbour answers. -ENETUNREACH, -EHOSTUNREACH:
- * no route. */
+ * no route. -EINVAL: source and destination are an IPv4 and an IPv6 address, whoever has them. */
 AV_EXPORT int ib_uverbs_find_neighbour(struct ib_device *dev, const struct ib_ah_attr *attr);
 /* Whether ib_uverbs_find_neighbour asks, of the calling thread; at first it does. For a door that
  * calls verbs under a lock. Returns what held before. */

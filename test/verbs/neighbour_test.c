@@ -283,7 +283,25 @@ static void neighbour__of_ipv6(void **state)
 	nb_expect(NB_LOCAL, NB_LOCAL, 0);
 }
 
-/* What failed may be tried again, with another peer or when the same one is there. */
+/* Linux compares the two before it looks for a route, also to an address of this host. A group has
+ * no neighbour. */
+static void neighbour__of_another_family(void **state)
+{
+	(void)state;
+	nb_expect(NB_V4, "fd97::2", EINVAL);
+	nb_expect(NB_V4, "2001:db8::7", EINVAL);
+	assert_int_equal(nb_handle(NB_V4, "ff0e::97"), 0);
+	if (!n.has_v6)
+		skip();
+	nb_expect(NB_V4, NB_V6, EINVAL);
+	nb_expect(NB_V4, NB_LOCAL, EINVAL);
+	nb_expect(NB_V6, NB_V4, EINVAL);
+	nb_expect(NB_LOCAL, NB_V4, EINVAL);
+	nb_expect(NB_V6, "10.97.0.2", EINVAL);
+	nb_expect(NB_V6, NB_LOCAL, 0);
+	assert_int_equal(nb_handle(NB_V6, "239.1.2.3"), 0);
+}
+
 /* Asked by the link that the route names, whatever the main table says. */
 static void neighbour__of_the_second_link(void **state)
 {
@@ -293,6 +311,7 @@ static void neighbour__of_the_second_link(void **state)
 	nb_expect(NB_RAIL, "10.97.0.66", nb_unless_local(ETIMEDOUT));
 }
 
+/* What failed may be tried again, with another peer or when the same one is there. */
 static void neighbour__that_comes_later(void **state)
 {
 	struct ibv_qp *qp = nb_qp(IBV_QPT_RC);
@@ -394,6 +413,7 @@ int main(void)
 		cmocka_unit_test(neighbour__known_in_every_state),
 		cmocka_unit_test(neighbour__none_is_asked_for_this_host),
 		cmocka_unit_test(neighbour__of_ipv6),
+		cmocka_unit_test(neighbour__of_another_family),
 		cmocka_unit_test(neighbour__of_the_second_link),
 		cmocka_unit_test(neighbour__that_comes_later),
 		cmocka_unit_test(neighbour__of_no_vector),

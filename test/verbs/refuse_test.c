@@ -320,10 +320,15 @@ static void addresses__values(void **state)
 		{ { "port_num", 2, EINVAL }, EINVAL, OF(port_num) },
 		{ { "port_num", 255, EINVAL }, EINVAL, OF(port_num) },
 		{ { "is_global", 0, EINVAL }, EINVAL, OF(is_global) },
-		{ { "sgid_index", 0, 0 }, 0, OF(grh.sgid_index) },
-		{ { "sgid_index", (uint64_t)port.gid_tbl_len - 1, EINVAL }, EINVAL,
+		{ { "sgid_index", 0, EINVAL },
+		  EINVAL,
+		  OF(grh.sgid_index) }, /* an IPv6 address, and the peer's is IPv4 */
+		{ { "sgid_index", 1, 0 }, 0, OF(grh.sgid_index) },
+		{ { "sgid_index", (uint64_t)port.gid_tbl_len - 1, EINVAL },
+		  EINVAL,
 		  OF(grh.sgid_index) }, /* an empty entry */
-		{ { "sgid_index", (uint64_t)port.gid_tbl_len, EINVAL }, EINVAL,
+		{ { "sgid_index", (uint64_t)port.gid_tbl_len, EINVAL },
+		  EINVAL,
 		  OF(grh.sgid_index) },
 		{ { "sgid_index", 255, EINVAL }, EINVAL, OF(grh.sgid_index) },
 		{ { "hop_limit", 0, 0 }, 0, OF(grh.hop_limit) },

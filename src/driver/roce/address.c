@@ -148,8 +148,13 @@ static bool adapter_leaves(const struct seat *s, const struct path_av *av)
 {
 	return (s->paths & SEAT_PATH_UDP) != 0 && !node_is_mcast(av->dgid) &&
 	       !adapter_is_own_gid(av->dgid) && udp_may_have_source(s->a.udp, av->sgid) &&
-	       roce_gid_is_ipv4(av->sgid) == roce_gid_is_ipv4(av->dgid) &&
 	       !udp_is_confined(av->sgid, av->dgid);
+}
+
+/* A group is reached without a neighbour, from an address of either family. */
+static bool adapter_mixes_families(const struct path_av *av)
+{
+	return !node_is_mcast(av->dgid) && roce_gid_is_ipv4(av->sgid) != roce_gid_is_ipv4(av->dgid);
 }
 
 int adapter_find_neighbour(struct ib_device *ib, const struct ib_ah_attr *attr)
@@ -161,8 +166,11 @@ int adapter_find_neighbour(struct ib_device *ib, const struct ib_ah_attr *attr)
 	struct path_av av;
 	int err;
 
-	if (soft_attach(dev) != 0 || adapter_resolve_av(dev, attr, &av) != 0 ||
-	    !adapter_leaves(&the_seat, &av))
+	if (soft_attach(dev) != 0 || adapter_resolve_av(dev, attr, &av) != 0)
+		return 0;
+	if (adapter_mixes_families(&av))
+		return -EINVAL;
+	if (!adapter_leaves(&the_seat, &av))
 		return 0;
 	err = addr_route(addr_host(), av.dgid, av.sgid, adapter_scope(adapter_of(dev), attr), &way);
 	if (err == 0 && !way.route.local)
