@@ -39,9 +39,9 @@ struct child_word {
 
 static int child_attach(struct harness *h)
 {
-	h->self.board_fd = memfd_create("board", MFD_CLOEXEC);
-	h->self.bell_fd[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	h->self.bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	h->self = (struct node_self){ .board_fd = memfd_create("board", MFD_CLOEXEC),
+				      .bell_fd = { eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+						   eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) } };
 	return node_attach(&h->self, &h->node);
 }
 

@@ -28,10 +28,10 @@ static void process_begin(struct process *p)
 {
 	int err;
 
+	p->h.self = (struct node_self){ .bell_fd = { eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+						     eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) } };
 	p->board = board_create(&p->h.self.board_fd, &err);
 	assert_non_null(p->board);
-	p->h.self.bell_fd[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	p->h.self.bell_fd[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	assert_int_equal(node_attach(&p->h.self, &p->h.node), 0);
 }
 
