@@ -50,14 +50,19 @@ int harness_teardown(void **state)
 	return 0;
 }
 
-static void harness_attach_as(struct harness *h, bool wire_only)
+struct node_self harness_self(int board_fd)
 {
-	h->self = (struct node_self){
-		.board_fd = memfd_create("board", MFD_CLOEXEC),
+	return (struct node_self){
+		.board_fd = board_fd,
 		.bell_fd = { eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
 			     eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) },
-		.wire_only = wire_only,
 	};
+}
+
+static void harness_attach_as(struct harness *h, bool wire_only)
+{
+	h->self = harness_self(memfd_create("board", MFD_CLOEXEC));
+	h->self.wire_only = wire_only;
 	assert_int_equal(node_attach(&h->self, &h->node), 0);
 }
 

@@ -24,6 +24,8 @@ struct harness {
 /* A fresh ANYVERBS_NODE for each test, in a folder of its own; ends its daemon afterwards. */
 int harness_setup(void **state);
 int harness_teardown(void **state);
+/* What a process shows of itself: this board, and new bells. */
+struct node_self harness_self(int board_fd);
 /* node_attach with a new board and bells; fails the test if it fails. */
 void harness_attach(struct harness *h);
 /* As a process that takes no packets through shared memory. */

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -39,9 +38,7 @@ struct child_word {
 
 static int child_attach(struct harness *h)
 {
-	h->self = (struct node_self){ .board_fd = memfd_create("board", MFD_CLOEXEC),
-				      .bell_fd = { eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
-						   eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) } };
+	h->self = harness_self(memfd_create("board", MFD_CLOEXEC));
 	return node_attach(&h->self, &h->node);
 }
 

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,12 +25,11 @@ struct process {
 
 static void process_begin(struct process *p)
 {
-	int err;
+	int fd, err;
 
-	p->h.self = (struct node_self){ .bell_fd = { eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
-						     eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) } };
-	p->board = board_create(&p->h.self.board_fd, &err);
+	p->board = board_create(&fd, &err);
 	assert_non_null(p->board);
+	p->h.self = harness_self(fd);
 	assert_int_equal(node_attach(&p->h.self, &p->h.node), 0);
 }
 
